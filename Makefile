@@ -1,0 +1,49 @@
+# Everything runs in .venv, made by the first target that needs it. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test lint format sims clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Three stamps: the package; what the tests need; the simulators. Each is made again when its facts change.
+$(VENV)/.package: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.package
+	$(PIP) -e ".[dev]"
+	touch $@
+
+$(VENV)/.bullet: $(VENV)/.package tracrl/tasks/simulators.py
+	$(BIN)/tracrl sims install bullet
+	touch $@
+
+$(VENV)/.sims: $(VENV)/.package tracrl/tasks/simulators.py
+	$(BIN)/tracrl sims install all
+	touch $(VENV)/.bullet $@
+
+demo: $(VENV)/.bullet  ## train TraC on the bundled BallRun data, evaluate it in PyBullet, print the table, write the pictures
+	$(BIN)/tracrl train trac BallRun --preset fast --limits 10 20 40 --seeds 0 --out runs/demo --resume
+
+test: lint $(VENV)/.sims  ## run the tests (with ruff and mypy first)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## let ruff format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+sims: $(VENV)/.sims  ## install the three simulators
+	@$(BIN)/tracrl sims
+
+clean:  ## remove the virtual environment and caches (runs/ stays)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -1,0 +1,53 @@
+"""Offline safe reinforcement learning: from logged episodes to a safe policy.
+
+>>> import tracrl
+>>> data = tracrl.load_dataset("BallRun")
+>>> run = tracrl.fit(tracrl.TraC(), data, limits=[10, 20, 40], seeds=[0])
+>>> scores = tracrl.evaluate(run.policy, "BallRun", episodes=20)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracrl.data.episodes import Episodes as Episodes
+    from tracrl.data.locate import load_dataset as load_dataset
+    from tracrl.errors import TracrlError as TracrlError
+    from tracrl.evaluation.evaluate import evaluate as evaluate
+    from tracrl.methods.bc import BCAll as BCAll
+    from tracrl.methods.bc import BCSafe as BCSafe
+    from tracrl.methods.trac import TraC as TraC
+    from tracrl.policy import load_policy as load_policy
+    from tracrl.tasks.make import make_env as make_env
+    from tracrl.tasks.make import make_vec_env as make_vec_env
+    from tracrl.train.fit import fit as fit
+
+__version__ = "0.1.0"
+
+# Name -> module. Imported on first use, so that neither torch nor a simulator loads before it is needed:
+# listing tasks stays instant, and the worker processes of an evaluation stay small.
+_HOMES = {
+    "Episodes": "tracrl.data.episodes",
+    "load_dataset": "tracrl.data.locate",
+    "TracrlError": "tracrl.errors",
+    "evaluate": "tracrl.evaluation.evaluate",
+    "BCAll": "tracrl.methods.bc",
+    "BCSafe": "tracrl.methods.bc",
+    "TraC": "tracrl.methods.trac",
+    "load_policy": "tracrl.policy",
+    "make_env": "tracrl.tasks.make",
+    "make_vec_env": "tracrl.tasks.make",
+    "fit": "tracrl.train.fit",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tracrl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
