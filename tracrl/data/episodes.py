@@ -1,0 +1,214 @@
+"""One container for logged episodes: flat arrays and the row at which each episode starts."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tracrl.data.checks import check_action_box, check_arrays
+from tracrl.errors import TracrlError
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Logged episodes, all of them in flat float32 arrays; episode ``e`` is rows ``offsets[e]:offsets[e + 1]``.
+
+    Segments and batches are row numbers into these arrays and are never copied out of them ahead of use.
+    """
+
+    observations: Floats
+    """(rows, observation size)"""
+    actions: Floats
+    """(rows, action size), in the units of the action box"""
+    rewards: Floats
+    """(rows,)"""
+    costs: Floats
+    """(rows,)"""
+    offsets: NDArray[np.int64]
+    """(episodes + 1,)"""
+    terminated: NDArray[np.bool_]
+    """(episodes,): True where the episode ended by itself, False where time ran out"""
+    final_observations: Floats | None = None
+    """(episodes, observation size): what followed each last action, where the log has it"""
+    action_low: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    action_high: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Free facts about the data: task, source file, how it was made"""
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, ArrayLike],
+        *,
+        where: str = "the data",
+        action_low: ArrayLike | None = None,
+        action_high: ArrayLike | None = None,
+        clip_actions: bool = False,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Episodes:
+        """Episodes from arrays under DSRL's names.
+
+        ``observations, actions, rewards, costs`` and at least one of ``terminals`` and ``timeouts``;
+        ``next_observations`` (every row) or ``final_observations`` (one an episode) are optional.
+        Rows after the last end of an episode are left out with a warning.
+        """
+        arrays = {key: np.asarray(value) for key, value in arrays.items()}
+        arrays = check_arrays(arrays, where)
+        terminals = arrays.get("terminals", np.zeros(len(arrays["rewards"]), bool)).astype(bool)
+        timeouts = arrays.get("timeouts", np.zeros(len(arrays["rewards"]), bool)).astype(bool)
+        ends = np.flatnonzero(terminals | timeouts)
+        if len(ends) == 0:
+            raise TracrlError(
+                f"{where}: no row of 'terminals' or 'timeouts' is set, so no episode has an end: "
+                "mark the last row of each episode."
+            )
+        rows = int(ends[-1]) + 1
+        if tail := len(terminals) - rows:
+            warnings.warn(
+                f"{where}: the last {tail} rows belong to an episode without an end and are left out.", stacklevel=2
+            )
+        offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
+        size = arrays["actions"].shape[1]
+        low = np.broadcast_to(np.asarray(-1.0 if action_low is None else action_low, np.float32), size).copy()
+        high = np.broadcast_to(np.asarray(1.0 if action_high is None else action_high, np.float32), size).copy()
+        actions = check_action_box(_float32(arrays["actions"][:rows]), low, high, clip_actions, where)
+        observations = _float32(arrays["observations"][:rows])
+        return cls(
+            observations=observations,
+            actions=actions,
+            rewards=_float32(arrays["rewards"][:rows]),
+            costs=_float32(arrays["costs"][:rows]),
+            offsets=offsets,
+            terminated=terminals[ends],
+            final_observations=_final_observations(arrays, observations, ends, where),
+            action_low=low,
+            action_high=high,
+            metadata=dict(metadata or {}),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[slice]:
+        """The rows of each episode."""
+        return (slice(int(a), int(b)) for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+
+    @property
+    def rows(self) -> int:
+        """Transitions in all episodes together."""
+        return int(self.offsets[-1])
+
+    @property
+    def observation_size(self) -> int:
+        return self.observations.shape[1]
+
+    @property
+    def action_size(self) -> int:
+        return self.actions.shape[1]
+
+    @property
+    def task(self) -> str | None:
+        """The task's name, where the data are known to belong to one."""
+        return self.metadata.get("task")
+
+    @functools.cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    @functools.cached_property
+    def returns(self) -> NDArray[np.float64]:
+        """R(τ), the sum of rewards of each episode."""
+        return np.add.reduceat(self.rewards, self.offsets[:-1], dtype=np.float64)
+
+    @functools.cached_property
+    def total_costs(self) -> NDArray[np.float64]:
+        """C(τ), the sum of costs of each episode."""
+        return np.add.reduceat(self.costs, self.offsets[:-1], dtype=np.float64)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the contents: the same data give the same fingerprint wherever they lie."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.observations, self.actions, self.rewards, self.costs, self.offsets, self.terminated):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def scaled_actions(self) -> Floats:
+        """Actions mapped from their box to [−1, 1]."""
+        if np.all(self.action_low == -1) and np.all(self.action_high == 1):
+            return self.actions
+        span = self.action_high - self.action_low
+        return ((self.actions - self.action_low) * (2 / span) - 1).astype(np.float32)
+
+    def select(self, episodes: Sequence[int] | NDArray[Any]) -> Episodes:
+        """These episodes, in this order, as data of their own."""
+        picked = np.asarray(episodes)
+        if picked.dtype == bool:
+            picked = np.flatnonzero(picked)
+        lengths = self.lengths[picked]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        # Row k of the selection is the k-th row counted through the picked episodes.
+        rows = np.repeat(self.offsets[picked] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        final = self.final_observations
+        return replace(
+            self,
+            observations=self.observations[rows],
+            actions=self.actions[rows],
+            rewards=self.rewards[rows],
+            costs=self.costs[rows],
+            offsets=offsets,
+            terminated=self.terminated[picked],
+            final_observations=None if final is None else final[picked],
+        )
+
+    def next_observations(self) -> Floats:
+        """(rows, observation size): the observation after each row."""
+        if self.final_observations is None:
+            raise TracrlError(
+                "This method needs what followed each episode's last action, and the data have neither "
+                "'next_observations' nor 'final_observations': add one of them to the file."
+            )
+        following = np.empty_like(self.observations)
+        following[:-1] = self.observations[1:]
+        following[self.offsets[1:] - 1] = self.final_observations
+        return following
+
+
+def _float32(array: NDArray[Any]) -> Floats:
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _final_observations(
+    arrays: Mapping[str, NDArray[Any]], observations: Floats, ends: NDArray[np.int64], where: str
+) -> Floats | None:
+    if "final_observations" in arrays:
+        final = arrays["final_observations"]
+        if final.shape != (len(ends), observations.shape[1]):
+            raise TracrlError(
+                f"{where}: 'final_observations' has shape {final.shape}; expected one row an episode, "
+                f"{(len(ends), observations.shape[1])}."
+            )
+        return _float32(final)
+    if "next_observations" not in arrays:
+        return None
+    following = arrays["next_observations"]
+    inside = np.ones(len(observations) - 1, bool)
+    inside[ends[:-1]] = False
+    broken = inside & (following[: len(observations) - 1].astype(np.float32) != observations[1:]).any(axis=1)
+    if broken.any():
+        warnings.warn(
+            f"{where}: in {int(broken.sum())} rows 'next_observations' differs from the observation of the next row; "
+            "the next row's observation is used.",
+            stacklevel=3,
+        )
+    return _float32(following[ends])

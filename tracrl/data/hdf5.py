@@ -1,0 +1,105 @@
+"""DSRL's HDF5 layout, read and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracrl.data.checks import KNOWN, check_keys
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.files import replacing
+
+
+def read_hdf5(
+    path: Path,
+    *,
+    action_low: ArrayLike | None = None,
+    action_high: ArrayLike | None = None,
+    clip_actions: bool = False,
+) -> Episodes:
+    """The episodes of a file; the action box is the argument's, else the file's attribute's, else [−1, 1]."""
+    if not path.is_file():
+        raise TracrlError(f"There is no data file at {path}.")
+    where = str(path)
+    try:
+        with h5py.File(path, "r") as file:
+            keys = [key for key in file if isinstance(file[key], h5py.Dataset)]
+            check_keys(keys, where)
+            arrays = {key: file[key][...] for key in keys if key in KNOWN}
+            metadata = _metadata(dict(file.attrs))
+    except OSError as error:
+        raise TracrlError(
+            f"{path} is not a readable HDF5 file ({_first_line(error)}); it may be cut off: get it again."
+        ) from error
+    return Episodes.from_arrays(
+        arrays,
+        where=where,
+        action_low=metadata.get("action_low") if action_low is None else action_low,
+        action_high=metadata.get("action_high") if action_high is None else action_high,
+        clip_actions=clip_actions,
+        metadata={**metadata, "file": path.name},
+    )
+
+
+def write_hdf5(episodes: Episodes, path: Path, *, compact: bool = False) -> None:
+    """Write DSRL's layout, with the metadata as attributes.
+
+    ``compact`` leaves ``next_observations`` out and keeps one final observation an episode instead: half the size,
+    read back by us alone.
+    """
+    ends = episodes.offsets[1:] - 1
+    terminals = np.zeros(episodes.rows, bool)
+    terminals[ends] = episodes.terminated
+    timeouts = np.zeros(episodes.rows, bool)
+    timeouts[ends] = ~episodes.terminated
+    arrays: dict[str, Any] = {
+        "observations": episodes.observations,
+        "actions": episodes.actions,
+        "rewards": episodes.rewards,
+        "costs": episodes.costs,
+        "terminals": terminals,
+        "timeouts": timeouts,
+    }
+    if episodes.final_observations is not None:
+        if compact:
+            arrays["final_observations"] = episodes.final_observations
+        else:
+            arrays["next_observations"] = episodes.next_observations()
+    attributes = {
+        **episodes.metadata,
+        "action_low": episodes.action_low.tolist(),
+        "action_high": episodes.action_high.tolist(),
+    }
+    attributes.pop("file", None)
+    with replacing(path) as aside, h5py.File(aside, "w") as file:
+        for key, array in arrays.items():
+            file.create_dataset(key, data=array, compression="gzip", compression_opts=6, shuffle=True)
+        for key, value in attributes.items():
+            file.attrs[key] = value if isinstance(value, str) else json.dumps(value)
+
+
+def _metadata(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as plain values; those that we wrote as JSON are read back as such."""
+    plain: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                pass
+        elif isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
+        plain[key] = value
+    return plain
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

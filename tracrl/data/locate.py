@@ -1,0 +1,79 @@
+"""Where data sets lie on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+from numpy.typing import ArrayLike
+
+from tracrl.data.episodes import Episodes
+from tracrl.data.hdf5 import read_hdf5
+from tracrl.errors import TracrlError
+from tracrl.tasks.table import Task, get_task
+
+
+def cache_directory() -> Path:
+    """Our own place for data sets: ``$XDG_CACHE_HOME/tracrl/datasets``, or below ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracrl" / "datasets"
+
+
+def search_path() -> list[tuple[str, Path]]:
+    """The directories searched for data sets, in order, each with what it is."""
+    places = [("~/.dsrl/datasets", Path.home() / ".dsrl" / "datasets"), ("tracrl's cache", cache_directory())]
+    if directory := os.environ.get("DSRL_DATASET_DIR"):
+        places.insert(0, ("$DSRL_DATASET_DIR", Path(directory).expanduser()))
+    return [*places, ("bundled with tracrl", Path(str(resources.files(__package__))) / "bundled")]
+
+
+def find_dataset(task: Task) -> tuple[Path, str] | None:
+    """The file of a task's data and where it was found: DSRL's own file name first, then ``<task>.hdf5``."""
+    return next(_candidates(task), None)
+
+
+def load_dataset(
+    source: str | Path,
+    *,
+    task: str | None = None,
+    action_low: ArrayLike | None = None,
+    action_high: ArrayLike | None = None,
+    clip_actions: bool = False,
+) -> Episodes:
+    """The episodes of a task (``"BallRun"``) or of a file (``"my.hdf5"``).
+
+    ``task`` says which task a file's episodes belong to, where the file does not say so itself.
+    """
+    text = str(source)
+    if isinstance(source, Path) or "/" in text or text.endswith((".hdf5", ".h5")):
+        path = Path(source).expanduser()
+    else:
+        known = get_task(text)
+        found = find_dataset(known)
+        if found is None:
+            searched = ", ".join(str(directory) for _, directory in search_path())
+            raise TracrlError(
+                f"No data for {known.name} on this machine (searched {searched}): "
+                f"get DSRL's with `tracrl data fetch {known.name}`."
+            )
+        path, task = found[0], known.name
+    episodes = read_hdf5(path, action_low=action_low, action_high=action_high, clip_actions=clip_actions)
+    if task is not None:
+        known = get_task(task)
+        sizes = (episodes.observation_size, episodes.action_size)
+        if sizes != (known.observation_size, known.action_size):
+            raise TracrlError(
+                f"{path}: observations of size {sizes[0]} and actions of size {sizes[1]} do not belong to {known.name}, "
+                f"whose sizes are {known.observation_size} and {known.action_size}."
+            )
+        episodes = replace(episodes, metadata={**episodes.metadata, "task": known.name})
+    return episodes
+
+
+def _candidates(task: Task) -> Iterator[tuple[Path, str]]:
+    for place, directory in search_path():
+        for name in (task.dataset_file, f"{task.name}.hdf5"):
+            if (directory / name).is_file():
+                yield directory / name, place

@@ -1,0 +1,161 @@
+"""Phase 1 of TraC: which segments of which episodes are desirable, which undesirable, and what each weighs.
+
+A segment is a pair (first row, length) into the flat arrays of :class:`~tracrl.data.episodes.Episodes`; its return
+and cost come from running sums, so drawing and labelling a million segments copies no data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+
+Labelling = Literal["segments", "episodes"]
+Normaliser = Literal["safe", "all"]
+ShortEpisodes = Literal["mask", "drop"]
+
+MOST_SEGMENTS = 1_000_000
+STEPS_A_DRAW = 6  # an episode of T steps gives ⌊(T − L) / 6⌋ segments of L steps
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Segments of at most ``horizon`` steps."""
+
+    first: NDArray[np.int64]
+    """(segments,): the first row of each"""
+    length: NDArray[np.int64]
+    """(segments,): steps of each; below the horizon only where the whole episode is"""
+    episode: NDArray[np.int64]
+    """(segments,): the episode each was cut from"""
+    horizon: int
+    """L, the steps of a full segment"""
+    share: float
+    """L / T, the share of the cost limit that a segment may spend"""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Segments in the order desirable, undesirable, left out; the first two with a label's weight."""
+
+    segments: Segments
+    weight: NDArray[np.float32]
+    """(segments,): w of equations 2 and 3; 0 for what is left out"""
+    desirable: int
+    """N_d: the first so many segments have label 1"""
+    undesirable: int
+    """N_u: the next so many have label 0"""
+    safe: int
+    """how many segments keep within their share of the limit"""
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """1 desirable, 0 undesirable, −1 left out."""
+        labels = np.full(len(self.weight), -1, np.int8)
+        labels[: self.desirable] = 1
+        labels[self.desirable : self.desirable + self.undesirable] = 0
+        return labels
+
+
+def cut_segments(
+    data: Episodes, ratio: float, short_episodes: ShortEpisodes, generator: np.random.Generator
+) -> Segments:
+    """Segments of ``L = round(ratio · T)`` steps, ``T`` the longest episode.
+
+    ``ratio = 1``: each episode once. Below 1: drawn uniformly over episodes, then over starts. Episodes shorter than
+    ``L`` enter whole (``"mask"``) or not at all (``"drop"``).
+    """
+    longest = int(data.lengths.max())
+    horizon = max(1, round(ratio * longest))
+    pool = np.arange(len(data)) if short_episodes == "mask" else np.flatnonzero(data.lengths >= horizon)
+    if horizon == longest:
+        episode = pool
+        start = np.zeros(len(pool), np.int64)
+    else:
+        draws = min(len(pool) * max(1, (longest - horizon) // STEPS_A_DRAW), MOST_SEGMENTS)
+        episode = pool[generator.integers(len(pool), size=draws)]
+        start = generator.integers(np.maximum(data.lengths[episode] - horizon, 0) + 1)
+    return Segments(
+        first=data.offsets[episode] + start,
+        length=np.minimum(data.lengths[episode], horizon),
+        episode=episode,
+        horizon=horizon,
+        share=horizon / longest,
+    )
+
+
+def partition(
+    data: Episodes,
+    segments: Segments,
+    limit: float,
+    *,
+    x: float,
+    y: float,
+    delta: float,
+    labelling: Labelling = "segments",
+    normaliser: Normaliser = "safe",
+) -> Partition:
+    """The top ``x`` % of the safe segments by return are desirable; the bottom ``y`` % and all unsafe ones are not.
+
+    ``labelling="segments"`` judges each segment by its own cost against its share of the limit;
+    ``"episodes"`` judges whole episodes, and their segments inherit the verdict.
+    """
+    if labelling == "segments":
+        cost, value = _sums(data.costs, segments), _sums(data.rewards, segments)
+        safe = cost <= limit * segments.share
+    else:
+        cost, value = data.total_costs[segments.episode], data.returns[segments.episode]
+        safe = cost <= limit
+    if not safe.any():
+        raise TracrlError(
+            f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is {data.total_costs.min():g}; "
+            "raise the limit or add safe episodes."
+        )
+    # Safe segments from the best return to the worst; ties keep their order in the data.
+    ranked = np.flatnonzero(safe)[np.argsort(-value[safe], kind="stable")]
+    top = max(1, round(x / 100 * len(ranked)))
+    bottom = min(round(y / 100 * len(ranked)), len(ranked) - top)
+    split = len(ranked) - bottom
+    desirable, middle, poor = ranked[:top], ranked[top:split], ranked[split:]
+    unsafe = np.flatnonzero(~safe)
+    if len(unsafe) + len(poor) == 0:
+        raise TracrlError(
+            f"Every episode is safe at cost limit {limit:g} (the highest cost in the data is "
+            f"{data.total_costs.max():g}), so there is nothing undesirable to learn from: lower the limit, or call the "
+            "poorest safe episodes undesirable with --y 50."
+        )
+    within = value[safe] if normaliser == "safe" else value
+    low, high = within.min(), within.max()
+    rank = np.clip((value - low) / max(high - low, 1e-12), 0, 1)
+    order = np.concatenate([desirable, poor, unsafe, middle])
+    weight = np.concatenate(
+        [
+            rank[desirable] * (1 - delta) + delta,  # equation 2
+            (1 - rank[poor]) * (1 - delta) + delta,  # equation 3
+            np.ones(len(unsafe)),
+            np.zeros(len(middle)),
+        ]
+    )
+    return Partition(
+        segments=Segments(
+            first=segments.first[order],
+            length=segments.length[order],
+            episode=segments.episode[order],
+            horizon=segments.horizon,
+            share=segments.share,
+        ),
+        weight=weight.astype(np.float32),
+        desirable=len(desirable),
+        undesirable=len(poor) + len(unsafe),
+        safe=len(ranked),
+    )
+
+
+def _sums(steps: NDArray[np.float32], segments: Segments) -> NDArray[np.float64]:
+    running = np.concatenate([[0.0], np.cumsum(steps, dtype=np.float64)])
+    return running[segments.first + segments.length] - running[segments.first]
