@@ -2,9 +2,9 @@
 
     python tools/make_bundled_data.py SOURCE.hdf5
 
-The plane is cut into cells and the fullest cells give up episodes first, so that the picture keeps its shape while
-the file shrinks. The ends of the data (lowest and highest return and cost, the best safe episode at each of the
-task's limits) are always kept. The same source and seed give the same episodes.
+The plane is cut into cells and the fullest cells give up episodes first, so that the picture keeps its shape
+while the file shrinks. The ends of the data (lowest and highest return and cost, the best safe episode at
+each of the task's limits) are always kept. The same source and seed give the same episodes.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def main() -> None:
         "task": task.name,
         "made_by": source.metadata.get("made_by", "unknown"),
         "thinned_by": (
-            f"tools/make_bundled_data.py: {len(chosen)} of {len(source)} episodes, the fullest of "
-            f"{options.cells} x {options.cells} cells of the cost-return plane thinned first, seed {options.seed}"
+            f"tools/make_bundled_data.py: {len(chosen)} of {len(source)} episodes, "
+            f"the fullest of {options.cells} x {options.cells} cells of the cost-return plane thinned first, "
+            f"seed {options.seed}"
         ),
         "source_fingerprint": source.fingerprint,
         "note": "Recorded for tracrl; not a DSRL data set, so results on it are not DSRL results.",

@@ -17,7 +17,8 @@ OPTIONAL = ("next_observations", "final_observations")
 MATRICES = ("observations", "actions", "next_observations", "final_observations")
 KNOWN = (*REQUIRED, *ENDS, *OPTIONAL)
 
-_BOX_SLACK = 1e-3  # rounding beyond the action box that is clipped without a word, in units of the box's width
+_LARGEST = float(np.finfo(np.float32).max)  # what is larger becomes infinite in our float32 arrays
+_BOX_SLACK = 1e-3  # rounding beyond the action box that is clipped silently, in units of the box's width
 
 
 def check_arrays(arrays: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
@@ -27,6 +28,13 @@ def check_arrays(arrays: Mapping[str, NDArray[Any]], where: str) -> dict[str, ND
     rows = len(checked["observations"])
     if rows == 0:
         raise TracrlError(f"{where}: 'observations' has no rows; at least one whole episode is needed.")
+    size = checked["observations"].shape[1]
+    for key in OPTIONAL:
+        if key in checked and checked[key].shape[1] != size:
+            raise TracrlError(
+                f"{where}: '{key}' has {checked[key].shape[1]} columns but 'observations' has {size}; "
+                "both hold observations and need the same size."
+            )
     for key, array in checked.items():
         if key != "final_observations" and len(array) != rows:
             raise TracrlError(
@@ -39,40 +47,49 @@ def check_arrays(arrays: Mapping[str, NDArray[Any]], where: str) -> dict[str, ND
 
 def check_keys(found: list[str], where: str) -> None:
     """Every required key is there; a likely misspelling is named."""
-    missing = [key for key in REQUIRED if key not in found]
-    if not any(key in found for key in ENDS):
-        missing.append("terminals")
-    if not missing:
-        return
-    key = missing[0]
     strangers = [name for name in found if name not in KNOWN]
-    near = difflib.get_close_matches(key, strangers, n=1, cutoff=0.6)
-    hint = f"rename '{near[0]}' to '{key}'" if near else f"found {', '.join(sorted(found)) or 'no arrays at all'}"
-    wanted = "'terminals' or 'timeouts'" if key == "terminals" else f"'{key}'"
-    raise TracrlError(f"{where}: the array {wanted} is missing: {hint}.")
+    missing = [key for key in REQUIRED if key not in found][:1]
+    if not missing and not any(key in found for key in ENDS):
+        missing = list(ENDS)
+    for key in missing:
+        if near := difflib.get_close_matches(key, strangers, n=1, cutoff=0.6):
+            raise TracrlError(f"{where}: the array '{key}' is missing: rename '{near[0]}' to '{key}'.")
+    if missing:
+        wanted = " or ".join(f"'{key}'" for key in missing)
+        seen = ", ".join(sorted(found)) or "no arrays at all"
+        raise TracrlError(f"{where}: the array {wanted} is missing: found {seen}.")
+    # An array that may be missing would be passed over in silence when misspelt: without 'timeouts', for one,
+    # episodes run into each other.
+    for key in KNOWN:
+        if key not in found and (near := difflib.get_close_matches(key, strangers, n=1, cutoff=0.9)):
+            raise TracrlError(f"{where}: there is an array '{near[0]}' and no '{key}': rename it to '{key}'.")
 
 
 def check_action_box(
     actions: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32], clip: bool, where: str
 ) -> NDArray[np.float32]:
     """Actions inside the box; rounding beyond it is clipped, more than that only if ``clip``."""
-    if not np.all(low < high):
-        raise TracrlError(f"{where}: the action box [{low}, {high}] is empty: every low end must be below its high end.")
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and np.all(low < high)):
+        raise TracrlError(
+            f"{where}: the action box from {low.tolist()} to {high.tolist()} is no box: every low end must "
+            "be finite and below its high end."
+        )
     beyond = np.maximum(low - actions, actions - high)
     if (worst := float(beyond.max(initial=0.0))) <= 0:
         return actions
     if not clip and np.any(beyond > _BOX_SLACK * (high - low)):
         row = int(np.argmax(beyond.max(axis=1)))
         raise TracrlError(
-            f"{where}: 'actions' leave the box [{low.min():g}, {high.max():g}] by up to {worst:.3g} (row {row}); "
-            "give the true box with --action-low and --action-high, or cut them to it with --clip-actions."
+            f"{where}: 'actions' leave the box [{low.min():g}, {high.max():g}] by up to {worst:.3g} "
+            f"(row {row}); give the true box with --action-low and --action-high, or cut them to it with "
+            "--clip-actions."
         )
     return np.clip(actions, low, high)
 
 
 def _shaped(key: str, array: NDArray[Any], where: str) -> NDArray[Any]:
     if key in MATRICES:
-        if array.ndim != 2:
+        if array.ndim != 2 or array.shape[1] == 0:
             raise TracrlError(f"{where}: '{key}' has shape {array.shape}; expected (rows, size).")
         return array
     if array.ndim == 2 and array.shape[1] == 1:
@@ -87,19 +104,21 @@ def _check_numbers(arrays: Mapping[str, NDArray[Any]], where: str) -> None:
         if array.dtype.kind not in "fiub":
             raise TracrlError(f"{where}: '{key}' holds {array.dtype}; expected numbers.")
         if array.dtype.kind == "f" and not _all_finite(array):
-            row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
+            good = (np.abs(array) <= _LARGEST).reshape(len(array), -1).all(axis=1)
             raise TracrlError(
-                f"{where}: '{key}' has NaN or infinity, first in row {row}; drop or mend the episodes that hold such rows."
+                f"{where}: '{key}' has NaN or infinity, first in row {int(np.argmin(good))}; "
+                "drop or mend the episodes that hold such rows."
             )
     costs = arrays["costs"]
     if costs.min() < 0:
         row = int(np.argmax(costs < 0))
         raise TracrlError(
-            f"{where}: 'costs' is negative in row {row} ({costs[row]:g}); costs must be 0 or more: shift or clip them."
+            f"{where}: 'costs' is negative in row {row} ({costs[row]:g}); "
+            "costs must be 0 or more: shift or clip them."
         )
 
 
 def _all_finite(array: NDArray[Any]) -> bool:
-    # A sum is not finite if any term is not; float64 keeps finite float32 terms from overflowing. It reads the array
-    # once and allocates nothing, where isfinite().all() makes a mask of the array's size.
-    return bool(np.isfinite(array.sum(dtype=np.float64)))
+    # Both ends are NaN if any number is, and beyond float32 if any number is. Nothing is allocated,
+    # where isfinite().all() makes a mask of the array's size.
+    return array.size == 0 or bool(array.min() >= -_LARGEST and array.max() <= _LARGEST)

@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """Logged episodes, all of them in flat float32 arrays; episode ``e`` is rows ``offsets[e]:offsets[e + 1]``.
+    """Logged episodes in flat float32 arrays; episode ``e`` is rows ``offsets[e]:offsets[e + 1]``.
 
     Segments and batches are row numbers into these arrays and are never copied out of them ahead of use.
     """
@@ -61,10 +61,10 @@ class Episodes:
         ``next_observations`` (every row) or ``final_observations`` (one an episode) are optional.
         Rows after the last end of an episode are left out with a warning.
         """
-        arrays = {key: np.asarray(value) for key, value in arrays.items()}
-        arrays = check_arrays(arrays, where)
-        terminals = arrays.get("terminals", np.zeros(len(arrays["rewards"]), bool)).astype(bool)
-        timeouts = arrays.get("timeouts", np.zeros(len(arrays["rewards"]), bool)).astype(bool)
+        checked = check_arrays({key: np.asarray(value) for key, value in arrays.items()}, where)
+        none = np.zeros(len(checked["rewards"]), bool)
+        terminals = checked.get("terminals", none).astype(bool)
+        timeouts = checked.get("timeouts", none).astype(bool)
         ends = np.flatnonzero(terminals | timeouts)
         if len(ends) == 0:
             raise TracrlError(
@@ -74,22 +74,23 @@ class Episodes:
         rows = int(ends[-1]) + 1
         if tail := len(terminals) - rows:
             warnings.warn(
-                f"{where}: the last {tail} rows belong to an episode without an end and are left out.", stacklevel=2
+                f"{where}: the last {tail} rows belong to an episode without an end and are left out.",
+                stacklevel=2,
             )
         offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
-        size = arrays["actions"].shape[1]
-        low = np.broadcast_to(np.asarray(-1.0 if action_low is None else action_low, np.float32), size).copy()
-        high = np.broadcast_to(np.asarray(1.0 if action_high is None else action_high, np.float32), size).copy()
-        actions = check_action_box(_float32(arrays["actions"][:rows]), low, high, clip_actions, where)
-        observations = _float32(arrays["observations"][:rows])
+        size = checked["actions"].shape[1]
+        low = _box_end("action_low", -1.0 if action_low is None else action_low, size, where)
+        high = _box_end("action_high", 1.0 if action_high is None else action_high, size, where)
+        actions = check_action_box(_float32(checked["actions"][:rows]), low, high, clip_actions, where)
+        observations = _float32(checked["observations"][:rows])
         return cls(
             observations=observations,
             actions=actions,
-            rewards=_float32(arrays["rewards"][:rows]),
-            costs=_float32(arrays["costs"][:rows]),
+            rewards=_float32(checked["rewards"][:rows]),
+            costs=_float32(checked["costs"][:rows]),
             offsets=offsets,
             terminated=terminals[ends],
-            final_observations=_final_observations(arrays, observations, ends, where),
+            final_observations=_final_observations(checked, observations, ends, where),
             action_low=low,
             action_high=high,
             metadata=dict(metadata or {}),
@@ -109,11 +110,11 @@ class Episodes:
 
     @property
     def observation_size(self) -> int:
-        return self.observations.shape[1]
+        return int(self.observations.shape[1])
 
     @property
     def action_size(self) -> int:
-        return self.actions.shape[1]
+        return int(self.actions.shape[1])
 
     @property
     def task(self) -> str | None:
@@ -138,7 +139,14 @@ class Episodes:
     def fingerprint(self) -> str:
         """A hash of the contents: the same data give the same fingerprint wherever they lie."""
         digest = hashlib.blake2b(digest_size=16)
-        for array in (self.observations, self.actions, self.rewards, self.costs, self.offsets, self.terminated):
+        for array in (
+            self.observations,
+            self.actions,
+            self.rewards,
+            self.costs,
+            self.offsets,
+            self.terminated,
+        ):
             digest.update(repr(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -152,9 +160,11 @@ class Episodes:
 
     def select(self, episodes: Sequence[int] | NDArray[Any]) -> Episodes:
         """These episodes, in this order, as data of their own."""
-        picked = np.asarray(episodes)
-        if picked.dtype == bool:
-            picked = np.flatnonzero(picked)
+        # Through the list of all numbers, so that a mask and counting from the end work as everywhere.
+        chosen = np.asarray(episodes)
+        picked = np.arange(len(self))[chosen if chosen.size else []]
+        if len(picked) == 0:
+            raise TracrlError("No episode is left in the selection; at least one is needed.")
         lengths = self.lengths[picked]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         # Row k of the selection is the k-th row counted through the picked episodes.
@@ -188,6 +198,16 @@ def _float32(array: NDArray[Any]) -> Floats:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
+def _box_end(name: str, value: ArrayLike, size: int, where: str) -> Floats:
+    """One number for every action, or one each."""
+    try:
+        return np.broadcast_to(np.asarray(value, np.float32), size).copy()
+    except (TypeError, ValueError) as error:
+        raise TracrlError(
+            f"{where}: {name} is {value!r}; expected one number, or {size} as there are {size} actions."
+        ) from error
+
+
 def _final_observations(
     arrays: Mapping[str, NDArray[Any]], observations: Floats, ends: NDArray[np.int64], where: str
 ) -> Floats | None:
@@ -207,8 +227,8 @@ def _final_observations(
     broken = inside & (following[: len(observations) - 1].astype(np.float32) != observations[1:]).any(axis=1)
     if broken.any():
         warnings.warn(
-            f"{where}: in {int(broken.sum())} rows 'next_observations' differs from the observation of the next row; "
-            "the next row's observation is used.",
+            f"{where}: in {int(broken.sum())} rows 'next_observations' differs from the observation of the "
+            "next row; the next row's observation is used.",
             stacklevel=3,
         )
     return _float32(following[ends])

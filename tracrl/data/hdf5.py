@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,13 @@ def read_hdf5(
         raise TracrlError(f"There is no data file at {path}.")
     where = str(path)
     try:
-        with h5py.File(path, "r") as file:
-            keys = [key for key in file if isinstance(file[key], h5py.Dataset)]
+        # No lock: reading needs none, and many network file systems have none to give.
+        with h5py.File(path, "r", locking=False) as file:
+            keys = [key for key in file if isinstance(file.get(key), h5py.Dataset)]
             check_keys(keys, where)
             arrays = {key: file[key][...] for key in keys if key in KNOWN}
             metadata = _metadata(dict(file.attrs))
-    except OSError as error:
+    except (OSError, RuntimeError, KeyError) as error:  # which one depends on the place that is damaged
         raise TracrlError(
             f"{path} is not a readable HDF5 file ({_first_line(error)}); it may be cut off: get it again."
         ) from error
@@ -50,8 +53,8 @@ def read_hdf5(
 def write_hdf5(episodes: Episodes, path: Path, *, compact: bool = False) -> None:
     """Write DSRL's layout, with the metadata as attributes.
 
-    ``compact`` leaves ``next_observations`` out and keeps one final observation an episode instead: half the size,
-    read back by us alone.
+    ``compact`` leaves ``next_observations`` out and keeps one final observation an episode instead: half the
+    size, read back by us alone.
     """
     ends = episodes.offsets[1:] - 1
     terminals = np.zeros(episodes.rows, bool)
@@ -77,28 +80,40 @@ def write_hdf5(episodes: Episodes, path: Path, *, compact: bool = False) -> None
         "action_high": episodes.action_high.tolist(),
     }
     attributes.pop("file", None)
-    with replacing(path) as aside, h5py.File(aside, "w") as file:
+    # In memory first: the HDF5 library crashes the process when a disk fills up under it.
+    whole = io.BytesIO()
+    with h5py.File(whole, "w") as file:
         for key, array in arrays.items():
             file.create_dataset(key, data=array, compression="gzip", compression_opts=6, shuffle=True)
         for key, value in attributes.items():
-            file.attrs[key] = value if isinstance(value, str) else json.dumps(value)
+            file.attrs[key] = _as_text(value)
+    with replacing(path) as aside:
+        aside.write_bytes(whole.getbuffer())
 
 
 def _metadata(attributes: dict[str, Any]) -> dict[str, Any]:
     """Attributes as plain values; those that we wrote as JSON are read back as such."""
-    plain: dict[str, Any] = {}
-    for key, value in attributes.items():
-        if isinstance(value, bytes):
-            value = value.decode(errors="replace")
-        if isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                pass
-        elif isinstance(value, np.ndarray | np.generic):
-            value = value.tolist()
-        plain[key] = value
-    return plain
+    return {key: _plain(value) for key, value in attributes.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, list):
+        return [_plain(item) if isinstance(item, bytes | list) else item for item in value]
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return None if isinstance(value, h5py.Empty) else value
+
+
+def _as_text(value: Any) -> str:
+    """Text as it is, unless it would be read back as something else; all the rest as JSON."""
+    if isinstance(value, str) and _plain(value) == value:
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _first_line(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5
 from tracrl.errors import TracrlError
-from tracrl.tasks.table import Task, get_task
+from tracrl.tasks.table import Task, all_tasks, get_task
 
 
 def cache_directory() -> Path:
@@ -44,13 +44,14 @@ def load_dataset(
 ) -> Episodes:
     """The episodes of a task (``"BallRun"``) or of a file (``"my.hdf5"``).
 
-    ``task`` says which task a file's episodes belong to, where the file does not say so itself.
+    ``task`` says which task a file's episodes belong to, where neither its name nor its metadata does.
     """
-    text = str(source)
-    if isinstance(source, Path) or "/" in text or text.endswith((".hdf5", ".h5")):
+    known = None if task is None else get_task(task)
+    if _is_path(source):
         path = Path(source).expanduser()
+        known = known or next((one for one in all_tasks().values() if one.dataset_file == path.name), None)
     else:
-        known = get_task(text)
+        known = get_task(str(source))
         found = find_dataset(known)
         if found is None:
             searched = ", ".join(str(directory) for _, directory in search_path())
@@ -58,18 +59,26 @@ def load_dataset(
                 f"No data for {known.name} on this machine (searched {searched}): "
                 f"get DSRL's with `tracrl data fetch {known.name}`."
             )
-        path, task = found[0], known.name
+        path = found[0]
+    # Some of DSRL's Bullet files hold actions beyond the box; the simulator cut them to it, and so do we.
+    clip_actions = clip_actions or (known is not None and path.name == known.dataset_file)
     episodes = read_hdf5(path, action_low=action_low, action_high=action_high, clip_actions=clip_actions)
-    if task is not None:
-        known = get_task(task)
-        sizes = (episodes.observation_size, episodes.action_size)
-        if sizes != (known.observation_size, known.action_size):
-            raise TracrlError(
-                f"{path}: observations of size {sizes[0]} and actions of size {sizes[1]} do not belong to {known.name}, "
-                f"whose sizes are {known.observation_size} and {known.action_size}."
-            )
-        episodes = replace(episodes, metadata={**episodes.metadata, "task": known.name})
-    return episodes
+    known = known or all_tasks().get(str(episodes.task))
+    if known is None:
+        return episodes
+    sizes = (episodes.observation_size, episodes.action_size)
+    if sizes != (known.observation_size, known.action_size):
+        raise TracrlError(
+            f"{path}: observations of size {sizes[0]} and actions of size {sizes[1]} do not belong to "
+            f"{known.name}, whose sizes are {known.observation_size} and {known.action_size}."
+        )
+    return replace(episodes, metadata={**episodes.metadata, "task": known.name})
+
+
+def _is_path(source: str | Path) -> bool:
+    if isinstance(source, Path) or "/" in source or source.endswith((".hdf5", ".h5")):
+        return True
+    return source not in all_tasks() and Path(source).is_file()
 
 
 def _candidates(task: Task) -> Iterator[tuple[Path, str]]:

@@ -1,7 +1,7 @@
 """Phase 1 of TraC: which segments of which episodes are desirable, which undesirable, and what each weighs.
 
-A segment is a pair (first row, length) into the flat arrays of :class:`~tracrl.data.episodes.Episodes`; its return
-and cost come from running sums, so drawing and labelling a million segments copies no data.
+A segment is a pair (first row, length) into the flat arrays of :class:`~tracrl.data.episodes.Episodes`; its
+return and cost come from running sums, so drawing and labelling a million segments copies no data.
 """
 
 from __future__ import annotations
@@ -62,14 +62,23 @@ class Partition:
         return labels
 
 
+def is_safe(cost: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
+    """Which costs keep to the limit. One that equals it does, whatever rounding made of its terms."""
+    return cost <= limit + 1e-6 * max(1.0, abs(limit))
+
+
 def cut_segments(
     data: Episodes, ratio: float, short_episodes: ShortEpisodes, generator: np.random.Generator
 ) -> Segments:
     """Segments of ``L = round(ratio · T)`` steps, ``T`` the longest episode.
 
-    ``ratio = 1``: each episode once. Below 1: drawn uniformly over episodes, then over starts. Episodes shorter than
-    ``L`` enter whole (``"mask"``) or not at all (``"drop"``).
+    ``ratio = 1``: each episode once. Below 1: drawn uniformly over episodes, then over starts. Episodes
+    shorter than ``L`` enter whole (``"mask"``) or not at all (``"drop"``).
     """
+    if not 0 < ratio <= 1:
+        raise TracrlError(
+            f"The segment ratio is {ratio:g}; expected more than 0 and at most 1 (whole episodes)."
+        )
     longest = int(data.lengths.max())
     horizon = max(1, round(ratio * longest))
     pool = np.arange(len(data)) if short_episodes == "mask" else np.flatnonzero(data.lengths >= horizon)
@@ -100,21 +109,21 @@ def partition(
     labelling: Labelling = "segments",
     normaliser: Normaliser = "safe",
 ) -> Partition:
-    """The top ``x`` % of the safe segments by return are desirable; the bottom ``y`` % and all unsafe ones are not.
+    """The top ``x`` % of the safe segments by return are desirable, the bottom ``y`` % and the unsafe not.
 
     ``labelling="segments"`` judges each segment by its own cost against its share of the limit;
     ``"episodes"`` judges whole episodes, and their segments inherit the verdict.
     """
     if labelling == "segments":
         cost, value = _sums(data.costs, segments), _sums(data.rewards, segments)
-        safe = cost <= limit * segments.share
+        safe = is_safe(cost, limit * segments.share)
     else:
         cost, value = data.total_costs[segments.episode], data.returns[segments.episode]
-        safe = cost <= limit
+        safe = is_safe(cost, limit)
     if not safe.any():
         raise TracrlError(
-            f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is {data.total_costs.min():g}; "
-            "raise the limit or add safe episodes."
+            f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is "
+            f"{data.total_costs.min():g}; raise the limit or add safe episodes."
         )
     # Safe segments from the best return to the worst; ties keep their order in the data.
     ranked = np.flatnonzero(safe)[np.argsort(-value[safe], kind="stable")]
@@ -126,8 +135,8 @@ def partition(
     if len(unsafe) + len(poor) == 0:
         raise TracrlError(
             f"Every episode is safe at cost limit {limit:g} (the highest cost in the data is "
-            f"{data.total_costs.max():g}), so there is nothing undesirable to learn from: lower the limit, or call the "
-            "poorest safe episodes undesirable with --y 50."
+            f"{data.total_costs.max():g}), so there is nothing undesirable to learn from: lower the limit, "
+            "or call the poorest safe episodes undesirable with --y 50."
         )
     within = value[safe] if normaliser == "safe" else value
     low, high = within.min(), within.max()
@@ -157,5 +166,7 @@ def partition(
 
 
 def _sums(steps: NDArray[np.float32], segments: Segments) -> NDArray[np.float64]:
-    running = np.concatenate([[0.0], np.cumsum(steps, dtype=np.float64)])
-    return running[segments.first + segments.length] - running[segments.first]
+    running = np.zeros(len(steps) + 1)
+    np.cumsum(steps, dtype=np.float64, out=running[1:])
+    sums: NDArray[np.float64] = running[segments.first + segments.length] - running[segments.first]
+    return sums

@@ -1,0 +1,545 @@
+"""Downloads, against a server on this machine that misbehaves in every way a test asks for."""
+
+from __future__ import annotations
+
+import fcntl
+import http.server
+import io
+import json
+import resource
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from made_up import dsrl_arrays
+from rich.console import Console
+
+from tracrl.data import fetch as module
+from tracrl.data.episodes import Episodes
+from tracrl.data.fetch import BASE_URL, fetch, verify
+from tracrl.data.locate import cache_directory
+from tracrl.errors import TracrlError
+from tracrl.tasks.table import Task
+
+NAME = "SafetyToy-v0-9-40.hdf5"
+
+
+@dataclass
+class Behaviour:
+    """What the server does; the lists hold one entry a request, and the last entry stays."""
+
+    content: bytes = b""
+    etag: str | None = '"one"'
+    modified: str | None = None
+    send: list[int | None] = field(
+        default_factory=lambda: [None]
+    )  # bytes to send before hanging up; None: all
+    status: list[int] = field(default_factory=lambda: [200])
+    ranges: bool = True  # honours Range
+    if_range: bool = True  # honours If-Range
+    length: bool = True  # says Content-Length
+    stall: float = 0.0  # seconds of silence in place of hanging up
+    redirect: bool = False
+    retry_after: str | None = None
+    requests: list[dict[str, str]] = field(default_factory=list)
+    sent: int = 0
+
+    def next(self, values: list[Any]) -> Any:
+        return values.pop(0) if len(values) > 1 else values[0]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    behaviour: Behaviour
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        does = self.behaviour
+        self.close_connection = True
+        if does.redirect and not self.path.startswith("/elsewhere"):
+            self.send_response(302)
+            self.send_header("Location", "/elsewhere" + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        does.requests.append({"path": self.path, **self.headers})
+        status = does.next(does.status)
+        if status != 200:
+            self.send_response(status)
+            if does.retry_after:
+                self.send_header("Retry-After", does.retry_after)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        start = 0
+        wanted = self.headers.get("Range")
+        unchanged = self.headers.get("If-Range") in (None, does.etag, does.modified)
+        if wanted and does.ranges and (unchanged or not does.if_range):
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(does.content):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(does.content)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(does.content) - 1}/{len(does.content)}")
+        else:
+            self.send_response(200)
+        if does.etag:
+            self.send_header("ETag", does.etag)
+        if does.modified:
+            self.send_header("Last-Modified", does.modified)
+        if does.length:
+            self.send_header("Content-Length", str(len(does.content) - start))
+        self.end_headers()
+        most = does.next(does.send)
+        body = does.content[start:] if most is None else does.content[start : start + most]
+        self.wfile.write(body)
+        does.sent += len(body)
+        if most is not None and does.stall:
+            time.sleep(does.stall)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("TRACRL_DATA_URL", "DSRL_DATASET_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture(scope="module")
+def episodes() -> Episodes:
+    return Episodes.from_arrays(dsrl_arrays(lengths=(30,) * 40))
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("made") / "data.hdf5"
+    with h5py.File(path, "w") as file:
+        for key, array in dsrl_arrays(lengths=(30,) * 40).items():
+            file.create_dataset(key, data=array)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def task(episodes: Episodes) -> Task:
+    return Task(
+        name="Toy",
+        suite="Bullet",
+        dataset_file=NAME,
+        episodes=40,
+        observation_size=3,
+        action_size=2,
+        max_steps=30,
+        min_return=float(episodes.returns.min()),
+        max_return=float(episodes.returns.max()),
+        max_cost=float(episodes.total_costs.max()),
+        limits=(10.0, 20.0, 40.0),
+    )
+
+
+@pytest.fixture
+def server(content: bytes) -> Iterator[Behaviour]:
+    behaviour = Behaviour(content=content)
+    handler = type("ThisHandler", (Handler,), {"behaviour": behaviour})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        behaviour.url = f"http://127.0.0.1:{running.server_address[1]}/files"  # type: ignore[attr-defined]
+        yield behaviour
+        running.shutdown()
+
+
+@pytest.fixture
+def url(server: Behaviour) -> str:
+    return server.url  # type: ignore[attr-defined,no-any-return]
+
+
+def leave_part(directory: Path, begun: bytes, url: str, **record: Any) -> None:
+    """What an earlier call that broke off left behind."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{NAME}.part").write_bytes(begun)
+    known = {"url": f"{url}/{NAME}", "etag": '"one"', "modified": None, "size": None, **record}
+    (directory / f"{NAME}.part.json").write_text(json.dumps(known))
+
+
+def files_in(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_the_file_lands_in_the_cache_and_a_second_call_asks_nobody(
+    task: Task, server: Behaviour, url: str, content: bytes
+) -> None:
+    path = fetch(task, base_url=url)
+    assert path == cache_directory() / NAME
+    assert path.read_bytes() == content
+    assert files_in(path.parent) == {NAME}
+    assert [request["path"] for request in server.requests] == [f"/files/{NAME}"]
+    assert fetch(task, base_url=url) == path
+    assert len(server.requests) == 1
+
+
+def test_the_default_host_is_the_public_repository() -> None:
+    assert BASE_URL == "https://huggingface.co/datasets/YYY-45/DSRL/resolve/main"
+
+
+def test_a_mirror_can_be_named_in_the_environment(
+    task: Task, server: Behaviour, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACRL_DATA_URL", url + "/")
+    assert fetch(task).is_file()
+    assert server.requests[0]["path"] == f"/files/{NAME}"
+
+
+def test_an_address_of_another_kind_is_refused(task: Task) -> None:
+    with pytest.raises(
+        TracrlError, match="'ftp://somewhere' is no address to download from: it must start with"
+    ):
+        fetch(task, base_url="ftp://somewhere")
+
+
+def test_a_file_that_dsrl_has_downloaded_is_taken(
+    task: Task, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path))
+    assert fetch(task, base_url="http://127.0.0.1:9") == tmp_path / NAME
+
+
+def test_a_dropped_connection_is_taken_up_where_it_broke(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    half = len(content) // 2
+    server.send = [half, 100, None]
+    path = fetch(task, base_url=url, directory=tmp_path)
+    assert path.read_bytes() == content
+    assert server.sent == len(content)  # no byte was sent twice
+    assert [request.get("Range") for request in server.requests] == [
+        None,
+        f"bytes={half}-",
+        f"bytes={half + 100}-",
+    ]
+    assert [request.get("If-Range") for request in server.requests] == [None, '"one"', '"one"']
+
+
+def test_a_redirect_keeps_the_range(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.redirect = True
+    server.send = [1000, None]
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert server.requests[1]["Range"] == "bytes=1000-"
+
+
+def test_a_silent_connection_is_given_up_and_taken_up_again(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    server.send, server.stall = [1000, None], 1.0
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert server.requests[1]["Range"] == "bytes=1000-"
+
+
+def test_a_later_call_goes_on_from_what_an_earlier_one_left(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.send = [5000]
+    server.status = [200, 503]
+    with pytest.raises(TracrlError) as caught:
+        fetch(task, base_url=url, directory=tmp_path)
+    assert str(caught.value) == (
+        f"The download of {NAME} broke off after 0.0 MB and 5 tries (HTTP 503 Service Unavailable): "
+        "run the command again, and it goes on from there."
+    )
+    assert files_in(tmp_path) == {f"{NAME}.part", f"{NAME}.part.json"}
+    assert len(server.requests) == 1 + module.TRIES - 1
+    server.status, server.send = [200], [None]
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert server.requests[-1]["Range"] == "bytes=5000-"
+    assert server.sent == len(content)
+
+
+def test_a_server_that_ignores_range_is_read_from_the_start(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.ranges = False
+    server.send = [5000, None]
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert server.sent == 5000 + len(content)
+
+
+@pytest.mark.parametrize("if_range", [True, False], ids=["server knows If-Range", "server does not"])
+def test_a_file_that_has_changed_is_not_glued_together(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path, if_range: bool
+) -> None:
+    leave_part(tmp_path, b"x" * 5000, url, etag='"older"', size=len(content))
+    server.if_range = if_range
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+
+
+def test_without_an_etag_another_size_gives_the_change_away(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    leave_part(tmp_path, b"x" * 5000, url, etag=None, size=len(content) - 1)
+    server.etag = None
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+
+
+def test_the_date_stands_in_for_an_etag_and_a_weak_etag_is_not_sent(
+    task: Task, server: Behaviour, url: str, tmp_path: Path
+) -> None:
+    date = "Mon, 01 Jan 2024 00:00:00 GMT"
+    server.etag, server.modified, server.send = None, date, [1000, None]
+    fetch(task, base_url=url, directory=tmp_path / "dated")
+    assert server.requests[1]["If-Range"] == date
+    server.etag, server.send, server.requests = 'W/"weak"', [1000, None], []
+    fetch(task, base_url=url, directory=tmp_path / "weak")
+    assert server.requests[1]["Range"] == "bytes=1000-"
+    assert "If-Range" not in server.requests[1]
+
+
+@pytest.mark.parametrize("record", ["{", "[]", '{"url": 1}'])
+def test_a_part_of_unknown_origin_is_not_built_upon(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path, record: str
+) -> None:
+    leave_part(tmp_path, b"x" * 5000, url)
+    (tmp_path / f"{NAME}.part.json").write_text(record)
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert "Range" not in server.requests[0]
+
+
+def test_a_part_from_another_server_is_not_built_upon(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    leave_part(tmp_path, b"x" * 5000, "http://elsewhere", size=len(content))
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+
+
+def test_a_part_that_is_whole_already_is_checked_and_taken(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    leave_part(tmp_path, content, url, size=len(content))
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert server.sent == 0  # answered with 416
+
+
+def test_a_part_that_is_too_long_is_thrown_away(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    leave_part(tmp_path, content + b"x", url, size=len(content) + 2)
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+
+
+def test_a_server_without_content_length_serves(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.length = False
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+
+
+def test_a_busy_server_is_asked_again_when_it_says(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    server.status, server.retry_after = [429, 503, 200], "7"
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert pauses == [7, 7]
+
+
+def test_pauses_double(task: Task, server: Behaviour, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 1.0)
+    server.status = [502]
+    with pytest.raises(TracrlError, match="HTTP 502 Bad Gateway"):
+        fetch(task, base_url=url)
+    assert pauses == [1, 2, 4, 8]
+
+
+def test_a_file_that_is_not_there(task: Task, server: Behaviour, url: str, tmp_path: Path) -> None:
+    server.status = [404]
+    with pytest.raises(TracrlError) as caught:
+        fetch(task, base_url=url, directory=tmp_path)
+    assert str(caught.value) == (
+        f"The server has no {NAME} (HTTP 404 at {url}/{NAME}): "
+        "name a server that has it with TRACRL_DATA_URL."
+    )
+    assert files_in(tmp_path) == set()
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_refuses(task: Task, server: Behaviour, url: str, tmp_path: Path) -> None:
+    server.status = [403]
+    with pytest.raises(
+        TracrlError, match=rf"refuses {NAME} \(HTTP 403 Forbidden at http://.*TRACRL_DATA_URL"
+    ):
+        fetch(task, base_url=url, directory=tmp_path)
+
+
+def test_no_server_at_all(task: Task, tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(TracrlError) as caught:
+        fetch(task, base_url=f"http://127.0.0.1:{port}", directory=tmp_path)
+    assert str(caught.value) == (
+        f"{NAME} could not be downloaded (127.0.0.1:{port}: Connection refused): check the network, "
+        "or name another server with TRACRL_DATA_URL."
+    )
+    assert files_in(tmp_path) == set()
+
+
+def test_a_name_that_cannot_be_looked_up(task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(
+        TracrlError, match=r"\(the name no-such-host could not be looked up\): check the network"
+    ):
+        fetch(task, base_url="http://no-such-host", directory=tmp_path)
+
+
+def test_other_data_are_kept_aside_under_a_name_that_nothing_loads(
+    task: Task, server: Behaviour, url: str, tmp_path: Path
+) -> None:
+    whole = io.BytesIO()
+    with h5py.File(whole, "w") as file:
+        for key, array in dsrl_arrays(lengths=(30,) * 12).items():
+            file.create_dataset(key, data=array)
+    server.content = whole.getvalue()
+    with pytest.raises(TracrlError) as caught:
+        fetch(task, base_url=url, directory=tmp_path)
+    said = str(caught.value)
+    assert said.startswith(
+        "What the server sent is not DSRL's data of Toy (12 episodes instead of 40; returns "
+    )
+    assert said.endswith(f"; it was kept aside as {tmp_path / NAME}.rejected.")
+    assert files_in(tmp_path) == {f"{NAME}.rejected"}
+    assert (tmp_path / f"{NAME}.rejected").read_bytes() == server.content
+
+
+@pytest.mark.parametrize("sent", [b"<html>Sign in</html>", b"version https://git-lfs.github.com/spec/v1\n"])
+def test_what_is_no_data_at_all_is_removed(
+    task: Task, server: Behaviour, url: str, tmp_path: Path, sent: bytes
+) -> None:
+    server.content = sent
+    with pytest.raises(
+        TracrlError, match=rf"What the server sent was removed: {NAME} is not a readable HDF5 file"
+    ) as caught:
+        fetch(task, base_url=url, directory=tmp_path)
+    assert ".part" not in str(caught.value)
+    assert files_in(tmp_path) == set()
+
+
+def test_a_file_cut_off_on_the_server_is_removed(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.content = content[: len(content) // 2]
+    with pytest.raises(TracrlError, match=r"not a readable HDF5 file .*truncated file"):
+        fetch(task, base_url=url, directory=tmp_path)
+    assert files_in(tmp_path) == set()
+
+
+def test_too_little_room_is_said_before_the_download(
+    task: Task, server: Behaviour, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=2_000))
+    with pytest.raises(TracrlError) as caught:
+        fetch(task, base_url=url, directory=tmp_path)
+    size = len(server.content) / 1e6
+    assert str(caught.value) == (
+        f"{NAME} needs {size:.1f} MB more in {tmp_path} and only 0.0 MB are free: "
+        "make room and run the command again."
+    )
+
+
+def test_a_disk_that_fills_up_on_the_way_keeps_what_has_come(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(TracrlError) as caught:
+            fetch(task, base_url=url, directory=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(caught.value) == (
+        f"{tmp_path / NAME}.part cannot be written (File too large) after 0.0 MB: "
+        "make room and run the command again, and it goes on from there."
+    )
+    assert (tmp_path / f"{NAME}.part").read_bytes() == content[:20_000]
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert server.requests[-1]["Range"] == "bytes=20000-"
+
+
+def test_a_directory_that_cannot_be_made(task: Task, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        TracrlError, match=r"file/below cannot be written to \(Not a directory\): choose another"
+    ):
+        fetch(task, base_url="http://127.0.0.1:9", directory=tmp_path / "file" / "below")
+
+
+def test_two_downloads_of_one_file_do_not_meet(task: Task, url: str, tmp_path: Path) -> None:
+    leave_part(tmp_path, b"x" * 10, url)
+    with (tmp_path / f"{NAME}.part").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(TracrlError, match=f"Another process is downloading {NAME}: wait for it"):
+            fetch(task, base_url=url, directory=tmp_path)
+    assert (tmp_path / f"{NAME}.part").read_bytes() == b"x" * 10
+
+
+def test_progress_is_shown_where_there_is_a_console(task: Task, url: str, tmp_path: Path) -> None:
+    shown = io.StringIO()
+    fetch(task, base_url=url, directory=tmp_path, console=Console(file=shown, force_terminal=True, width=120))
+    assert NAME in shown.getvalue()
+    assert "kB" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"observation_size": 4}, "observations of size 3 instead of 4"),
+        ({"action_size": 1}, "actions of size 2 instead of 1"),
+        ({"episodes": 41}, "40 episodes instead of 41"),
+        ({"max_steps": 29}, "an episode of 30 steps, where 29 are the most"),
+        ({"min_return": -500.0}, "returns from "),
+        ({"max_return": 500.0}, "returns from "),
+        ({"max_cost": 90.0}, "a highest cost of "),
+    ],
+)
+def test_verify_says_what_differs(
+    task: Task, content: bytes, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(content)
+    assert len(verify(path, task)) == 40
+    with pytest.raises(TracrlError, match=f"{NAME} is not DSRL's data of Toy: {said}"):
+        verify(path, replace(task, **changes))
+
+
+def test_verify_takes_actions_beyond_the_box_as_dsrl_has_them(task: Task, tmp_path: Path) -> None:
+    arrays = dsrl_arrays(lengths=(30,) * 40)
+    arrays["actions"] = arrays["actions"] * np.float32(3)
+    with h5py.File(tmp_path / NAME, "w") as file:
+        for key, array in arrays.items():
+            file.create_dataset(key, data=array)
+    assert np.abs(verify(tmp_path / NAME, task).actions).max() == 1
