@@ -1,0 +1,1 @@
+"""Policies in their simulators, and what their episodes score."""

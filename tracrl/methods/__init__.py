@@ -1,0 +1,1 @@
+"""One file an algorithm: its settings, its losses, its update."""

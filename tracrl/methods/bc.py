@@ -1,0 +1,99 @@
+"""Behaviour cloning: of every episode (BC-All), or of the episodes within the cost limit (BC-Safe)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.sampling import RowSampler
+from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
+from tracrl.policy import MLPPolicy, Policy
+
+BATCH_STREAM = 0
+
+
+@dataclass(frozen=True)
+class _Cloning(Method):
+    suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
+    fast: ClassVar = {"updates": 5_000}
+
+    updates: int = 100_000
+    """gradient updates"""
+    batch_size: int = 512
+    """transitions in a batch"""
+    rate: float = 1e-3
+    """Adam's learning rate"""
+    hidden: tuple[int, ...] = (256, 256)
+    """units of the hidden layers"""
+
+    def __post_init__(self) -> None:
+        self.require(self.updates >= 1, "updates", "at least 1")
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> CloningLearner:
+        return CloningLearner(self, data, runs, device)
+
+    def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
+        """Which episodes are cloned."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BCAll(_Cloning):
+    """Behaviour cloning of every episode: what imitation without regard for cost gives."""
+
+    name: ClassVar[str] = "bc-all"
+    title: ClassVar[str] = "BC-All"
+    depends_on_limit: ClassVar[bool] = False
+
+    def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
+        return np.ones(len(data), bool)
+
+
+@dataclass(frozen=True)
+class BCSafe(_Cloning):
+    """Behaviour cloning of the episodes whose cost is within the limit."""
+
+    name: ClassVar[str] = "bc-safe"
+    title: ClassVar[str] = "BC-Safe"
+
+    def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
+        safe = data.total_costs <= limit
+        if not safe.any():
+            raise TracrlError(
+                f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is "
+                f"{data.total_costs.min():g}; raise the limit or add safe episodes."
+            )
+        return safe
+
+
+class CloningLearner(Learner):
+    """Regression of the logged actions: the loss is E‖π(s) − a‖² / action size."""
+
+    def __init__(self, method: _Cloning, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
+        super().__init__(method, data, runs, device)
+        self.batch_size, self.rate = method.batch_size, method.rate
+        self.observations = torch.from_numpy(data.observations).to(device)
+        self.actions = torch.from_numpy(data.scaled_actions()).to(device)
+        self.sampler = RowSampler(data, [method.chosen(data, run.limit) for run in runs], device)
+        sizes = (data.observation_size, *method.hidden, data.action_size)
+        self.network = StackedMLP(generators([run.seed for run in runs]), sizes, output=torch.tanh).to(device)
+        self.adam = StackedAdam(list(self.network.parameters()))
+
+    def learn(self) -> dict[str, Tensor]:
+        rows = self.sampler.draw(self.key(BATCH_STREAM), self.batch_size)
+        loss = (self.network(self.observations[rows]) - self.actions[rows]).square().mean((-2, -1))
+        self.adam.step(loss, self.rate)
+        return {"loss": loss.detach()}
+
+    def policy(self) -> Policy:
+        return MLPPolicy.from_layers(self.facts, self.network.weights())

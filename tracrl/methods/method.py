@@ -1,0 +1,123 @@
+"""What every method has in common: settings that are facts, and a learner that trains a stack of runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.nets import random
+from tracrl.policy import Policy, PolicyFacts
+
+Preset = Literal["full", "fast"]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of a stack."""
+
+    limit: float
+    """κ, the cost an episode may have"""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A method is its settings; :meth:`learner` turns them into something that trains."""
+
+    name: ClassVar[str]
+    """as on the command line"""
+    title: ClassVar[str]
+    """as in tables"""
+    depends_on_limit: ClassVar[bool] = True
+    """False: one training serves every cost limit"""
+    metrics: ClassVar[Sequence[str]] = ("loss",)
+    """what a learner reports of each update; the first is called loss"""
+    suites: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """what a suite's published settings change"""
+    fast: ClassVar[Mapping[str, Any]] = {}
+    """what the fast preset changes on top"""
+
+    updates: int = 100_000
+    """gradient updates in all"""
+
+    @classmethod
+    def preset(cls, suite: str = "Bullet", preset: Preset = "full", **changes: Any) -> Self:
+        """The published settings for a suite (``full``), or those for people in a hurry (``fast``)."""
+        chosen = {**cls.suites.get(suite, {}), **(cls.fast if preset == "fast" else {}), **changes}
+        if unknown := chosen.keys() - {f.name for f in fields(cls)}:
+            raise TracrlError(f"{cls.title} has no setting called {sorted(unknown)[0]!r}.")
+        return cls(**chosen)
+
+    @abstractmethod
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> Learner:
+        """A stack of these runs, ready for its first update."""
+
+    def require(self, holds: bool, setting: str, expected: str) -> None:
+        """Settings check themselves with this: a bad value is one sentence."""
+        if not holds:
+            option = "--" + setting.replace("_", "-")
+            raise TracrlError(f"{self.title}: {option} is {getattr(self, setting)!r}; expected {expected}.")
+
+
+class Learner(nn.Module, ABC):
+    """A stack of runs in training.
+
+    Every persistent tensor has the runs as its first dimension, so that a stack can be cut, joined and compared with
+    single runs. Random numbers are functions of (seed, step): see :mod:`tracrl.nets.random`.
+    """
+
+    seeds: Tensor
+    clock: Tensor
+
+    def __init__(self, method: Method, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
+        super().__init__()
+        self.runs = tuple(runs)
+        self.facts = PolicyFacts(
+            method=method.name,
+            limits=tuple(run.limit for run in runs),
+            seeds=tuple(run.seed for run in runs),
+            action_low=tuple(map(float, data.action_low)),
+            action_high=tuple(map(float, data.action_high)),
+            task=data.task,
+        )
+        self.step = 0
+        self.register_buffer("seeds", torch.tensor([r.seed for r in runs], device=device), persistent=False)
+        # The step again, where kernels can read it.
+        self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
+
+    @property
+    def phase(self) -> str:
+        """What the next update does, in a word."""
+        return "training"
+
+    def update(self) -> dict[str, Tensor]:
+        """One update of every run; metrics are (R,)."""
+        metrics = self.learn()
+        self.step += 1
+        self.clock += 1
+        return metrics
+
+    @abstractmethod
+    def learn(self) -> dict[str, Tensor]:
+        """The update itself."""
+
+    @abstractmethod
+    def policy(self) -> Policy:
+        """What has been learnt so far, as something that acts."""
+
+    def key(self, stream: int) -> Tensor:
+        """(R,) keys for this step's random numbers of one purpose."""
+        return random.keys(self.seeds, self.clock, stream)
+
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        """Continue from a checkpoint's tensors."""
+        self.load_state_dict(dict(state))
+        self.step = step
+        self.clock.fill_(step)

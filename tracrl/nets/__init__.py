@@ -1,0 +1,1 @@
+"""Networks with a leading dimension of runs, and the random numbers that they draw."""

@@ -1,0 +1,81 @@
+"""ReLU and dropout in one pass over memory, with masks that depend on a key alone.
+
+A byte decides about each unit, so the rate is a multiple of 1/256 (a quarter is exactly 64/256). The result is not
+scaled by 1/(1 − p): the next layer's product does that at no cost (:meth:`StackedLinear.forward`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tracrl.nets import random
+
+
+def relu_dropout(hidden: Tensor, key: Tensor, threshold: int) -> Tensor:
+    """max(hidden, 0), and 0 with probability ``threshold`` / 256, in place. ``hidden`` is (R, …), ``key`` (R,)."""
+    return _ReluDropout.apply(hidden, key, threshold)  # type: ignore[no-untyped-call]
+
+
+class _ReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, key: Tensor, threshold: int) -> Tensor:
+        kernel = _kernel() if hidden.device.type == "cpu" and hidden.dtype == torch.float32 else None
+        if kernel is not None and hidden.is_contiguous():
+            kernel(hidden.detach().view(len(key), -1).numpy(), key.numpy(), threshold)
+        else:
+            count = hidden[0].numel()
+            dropped = random.random_bytes(key, count).view(hidden.shape) < threshold
+            hidden.relu_().masked_fill_(dropped, 0.0)
+        ctx.mark_dirty(hidden)
+        ctx.save_for_backward(hidden)
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        # What was cut or dropped is zero in the result, and nothing else is: the result is its own mask.
+        (result,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradients[0], result, 0), None, None
+
+
+@functools.cache
+def _kernel() -> Callable[[Any, Any, int], None] | None:
+    """The same bits as ``random.random_bytes`` in one pass, where Numba is installed; it is some ten times faster."""
+    try:
+        import numba
+        import numpy as np
+    except ImportError:
+        return None
+    gamma, mix_1, mix_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+    u64, zero = np.uint64, np.float32(0)
+
+    @numba.njit(inline="always")
+    def draw(start: Any, i: int) -> Any:
+        z = start + u64(i + 1) * gamma
+        z = (z ^ (z >> u64(30))) * mix_1
+        z = (z ^ (z >> u64(27))) * mix_2
+        return z ^ (z >> u64(31))
+
+    @numba.njit(nogil=True)
+    def kernel(hidden: Any, key: Any, threshold: Any) -> None:
+        runs, count = hidden.shape
+        limit = u64(threshold)
+        for r in range(runs):
+            row, start = hidden[r], u64(key[r])
+            for i in range(count // 8):
+                z = draw(start, i)
+                for j in range(8):  # a fixed count, which the compiler turns into vector instructions
+                    value = row[8 * i + j]
+                    keep = ((z >> u64(8 * j)) & u64(255)) >= limit
+                    row[8 * i + j] = value if keep and value > zero else zero
+            z = draw(start, count // 8)
+            for j in range(count % 8):
+                value = row[count - count % 8 + j]
+                keep = ((z >> u64(8 * j)) & u64(255)) >= limit
+                row[count - count % 8 + j] = value if keep and value > zero else zero
+
+    return kernel

@@ -1,0 +1,55 @@
+"""Random numbers as a pure function of (seed, step, stream, position): splitmix64 over a counter.
+
+Nothing here has a state. A run draws the same numbers alone, in any stack, on any device and after any
+interruption, because they depend on its own seed and the step alone; a checkpoint need not keep a generator.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Constants of splitmix64 (Steele, Lea and Flood 2014), as signed 64-bit integers: PyTorch's products wrap around.
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
+_MIX_2 = 0x94D049BB133111EB - 2**64
+
+
+def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
+    """(R,) int64: one key a run for this step and purpose. ``seeds`` is (R,), ``step`` a scalar, both int64."""
+    return _mix(_mix(_mix(seeds * _GAMMA) + step * _GAMMA) + stream)
+
+
+def bits(key: Tensor, count: int) -> Tensor:
+    """(R, count) int64 whose 64 bits are all random."""
+    counter = torch.arange(1, count + 1, device=key.device)
+    return _mix(key[:, None] + counter * _GAMMA)
+
+
+def random_bytes(key: Tensor, count: int) -> Tensor:
+    """(R, count) uint8, uniform over 0 … 255."""
+    return bits(key, -(-count // 8)).view(torch.uint8)[:, :count]
+
+
+def below(key: Tensor, bounds: Tensor, count: int) -> Tensor:
+    """(R, count) int64, uniform over 0 … bounds[r] − 1."""
+    uniform = _shift(bits(key, count), 11).to(torch.float64) * 2.0**-53
+    return (uniform * bounds[:, None]).to(torch.int64)
+
+
+def normal(key: Tensor, count: int) -> Tensor:
+    """(R, count) float32, standard normal, by Box and Muller's transform."""
+    uniform = (_shift(bits(key, 2 * count), 11).to(torch.float64) + 0.5) * 2.0**-53
+    radius = torch.sqrt(-2 * torch.log(uniform[:, :count]))
+    return (radius * torch.cos(2 * torch.pi * uniform[:, count:])).to(torch.float32)
+
+
+def _mix(value: Tensor) -> Tensor:
+    value = (value ^ _shift(value, 30)) * _MIX_1
+    value = (value ^ _shift(value, 27)) * _MIX_2
+    return value ^ _shift(value, 31)
+
+
+def _shift(value: Tensor, by: int) -> Tensor:
+    """A logical shift to the right: int64's own shift drags the sign bit along."""
+    return (value >> by) & (2 ** (64 - by) - 1)

@@ -1,0 +1,148 @@
+"""Layers with a leading dimension of runs: ``R`` networks of one shape, trained side by side in one product.
+
+A network of the stack sees only its own slice of weights, so each of them is exactly what it would be alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from tracrl.nets import random
+from tracrl.nets.dropout import relu_dropout
+
+Initialiser = Literal["orthogonal", "uniform"]
+DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
+
+
+class StackedLinear(nn.Module):
+    """x ↦ scale · x W + b for each run: weight (R, in, out), bias (R, 1, out), input (R, rows, in)."""
+
+    def __init__(
+        self, generators: Sequence[torch.Generator], inputs: int, outputs: int, init: Initialiser, gain: float
+    ):
+        super().__init__()
+        weights, biases = zip(*(_initial(g, inputs, outputs, init, gain) for g in generators), strict=True)
+        self.weight = nn.Parameter(torch.stack(weights))
+        self.bias = nn.Parameter(torch.stack(biases)[:, None])
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        # Scaling the weights costs nothing; baddbmm's own alpha would cost a pass over x in the backward direction.
+        weight = self.weight if scale == 1.0 else self.weight * scale
+        return torch.baddbmm(self.bias, x, weight)
+
+
+class StackedMLP(nn.Module):
+    """ReLU layers, dropout after each, and ``output`` on the last (R, rows, in) → (R, rows, out).
+
+    ``generators`` has one a run: each run's first weights depend on its own generator alone.
+    """
+
+    def __init__(
+        self,
+        generators: Sequence[torch.Generator],
+        sizes: Sequence[int],
+        *,
+        output: Callable[[Tensor], Tensor] | None = None,
+        dropout: float = 0.0,
+        init: Initialiser = "uniform",
+    ):
+        super().__init__()
+        hidden_gain = 2.0**0.5
+        last = len(sizes) - 2
+        layers = [
+            StackedLinear(generators, a, b, init, 1.0 if i == last else hidden_gain)
+            for i, (a, b) in enumerate(itertools.pairwise(sizes))
+        ]
+        self.layers: Sequence[StackedLinear] = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.output = output
+        self.dropped = round(dropout * 256)
+
+    def forward(self, x: Tensor, mask_key: Callable[[int], Tensor] | None = None) -> Tensor:
+        """``mask_key(stream)`` gives the keys (R,) of the dropout masks; without it nothing is dropped."""
+        dropping = mask_key is not None and self.dropped > 0
+        scale = 1.0
+        for i, layer in enumerate(self.layers[:-1]):
+            x = layer(x, scale)
+            if dropping:
+                assert mask_key is not None
+                x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped)
+                scale = 256 / (256 - self.dropped)
+            else:
+                x = torch.relu(x)
+        x = self.layers[-1](x, scale)
+        return x if self.output is None else self.output(x)
+
+    def weights(self) -> list[tuple[Tensor, Tensor]]:
+        """(weight, bias) of each layer, detached."""
+        return [(layer.weight.detach(), layer.bias.detach()) for layer in self.layers]
+
+
+class StackedAdam(nn.Module):
+    """Adam (Kingma and Ba 2015) over stacked parameters; its moments are buffers, so they are saved like weights.
+
+    Adam is elementwise: a run's parameters move as they would alone. ``count`` has one entry a run for the same reason
+    that everything has: a stack can be cut and joined along its first dimension.
+    """
+
+    count: Tensor
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ):
+        super().__init__()
+        self._parameters_of = list(parameters)
+        self.betas, self.eps = betas, eps
+        for i, parameter in enumerate(self._parameters_of):
+            self.register_buffer(f"m{i}", torch.zeros_like(parameter))
+            self.register_buffer(f"v{i}", torch.zeros_like(parameter))
+        self.register_buffer("count", torch.zeros(len(self._parameters_of[0]), device=self._parameters_of[0].device))
+
+    def restart(self) -> None:
+        """Forget all moments."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def step(self, loss: Tensor, rate: float | Tensor) -> None:
+        """Differentiate the summed loss of all runs (R,) and move each run's parameters."""
+        self.move(torch.autograd.grad(loss.sum(), self._parameters_of), rate)
+
+    @torch.no_grad()
+    def move(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
+        first, second = self.betas
+        self.count += 1
+        correction_1 = 1 - first**self.count
+        correction_2 = 1 - second**self.count
+        for i, (parameter, gradient) in enumerate(zip(self._parameters_of, gradients, strict=True)):
+            m, v = self.get_buffer(f"m{i}"), self.get_buffer(f"v{i}")
+            m.lerp_(gradient, 1 - first)
+            v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+            shape = (-1, *[1] * (parameter.dim() - 1))
+            size = (rate / correction_1).view(shape)
+            parameter.sub_(size * m / ((v / correction_2.view(shape)).sqrt_().add_(self.eps)))
+
+
+def generators(seeds: Sequence[int], purpose: int = 0) -> list[torch.Generator]:
+    """One generator a run for first weights; ``purpose`` keeps a method's networks apart."""
+    key = random.keys(torch.tensor(list(seeds)), torch.tensor(-1), purpose)
+    return [torch.Generator().manual_seed(int(k) & (2**63 - 1)) for k in key]
+
+
+def _initial(
+    generator: torch.Generator, inputs: int, outputs: int, init: Initialiser, gain: float
+) -> tuple[Tensor, Tensor]:
+    weight = torch.empty(inputs, outputs)
+    if init == "orthogonal":
+        return nn.init.orthogonal_(weight, gain, generator=generator), torch.zeros(outputs)
+    bound = inputs**-0.5  # PyTorch's own default for nn.Linear
+    return weight.uniform_(-bound, bound, generator=generator), torch.empty(outputs).uniform_(
+        -bound, bound, generator=generator
+    )

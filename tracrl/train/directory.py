@@ -1,0 +1,134 @@
+"""A run directory explains itself: what was trained, on what, with what, and what came out.
+
+====================== ==========================================================================
+config.json            method, settings, limits, seeds, data set and its fingerprint, versions
+metrics.csv            losses and the like, a line for each run at each logged step
+evaluations.csv        scores in the simulator along the training
+checkpoint.safetensors everything that training goes on from
+policy.safetensors     the final policies; there only when training is finished
+best.safetensors       of each run the best policy that was evaluated on the way
+scores.json            every evaluation episode of the final policies
+best_scores.json       and of the best ones
+tensorboard/           the same numbers for TensorBoard
+====================== ==========================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tracrl
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.files import read_json, write_json
+from tracrl.methods.method import Method, RunSpec
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of one stack of runs."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
+    @property
+    def scores(self) -> Path:
+        return self.path / "scores.json"
+
+    @property
+    def best_scores(self) -> Path:
+        return self.path / "best_scores.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations.csv"
+
+    @property
+    def finished(self) -> bool:
+        return self.policy.exists()
+
+    def open(self, config: Mapping[str, Any], resume: bool) -> None:
+        """Begin a run here, or make sure that what lies here is the same run and may go on."""
+        if not self.config.exists():
+            if self.path.exists() and any(self.path.iterdir()) and not resume:
+                raise TracrlError(f"{self.path} is not empty and holds no run: choose another --out.")
+            write_json(self.config, config)
+            return
+        there = read_json(self.config)
+        if not resume:
+            state = "a finished run" if self.finished else "a run that can go on"
+            raise TracrlError(f"{self.path} holds {state}: go on with --resume, or choose another --out.")
+        if there.get("identity") == config["identity"]:
+            return
+        for key in ("method", "settings", "limits", "seeds", "data"):
+            if there.get(key) != config[key]:
+                raise TracrlError(
+                    f"{self.path} holds another run, whose {_difference(key, there.get(key), config[key])}: "
+                    "choose another --out."
+                )
+        raise TracrlError(f"{self.config} was edited: its identity does not match its contents; choose another --out.")
+
+    def read_config(self) -> dict[str, Any]:
+        config = read_json(self.config)
+        if not isinstance(config, dict) or "method" not in config:
+            raise TracrlError(f"{self.config} was not written by tracrl, or was edited.")
+        return config
+
+
+def describe(
+    method: Method, data: Episodes, runs: Sequence[RunSpec], limits: Sequence[float], seeds: Sequence[int]
+) -> dict[str, Any]:
+    """What config.json holds. The identity depends on what determines the result and on nothing else."""
+    what = {
+        "method": method.name,
+        "settings": json.loads(json.dumps(asdict(method))),
+        "limits": [float(limit) for limit in limits],
+        "seeds": [int(seed) for seed in seeds],
+        "data": {"fingerprint": data.fingerprint, "episodes": len(data), "rows": data.rows},
+    }
+    identity = hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return {
+        "identity": identity,
+        **what,
+        "task": data.task,
+        "data_source": {k: v for k, v in data.metadata.items() if k in ("file", "made_by", "task")},
+        "trained": [asdict(run) for run in runs],
+        "versions": {
+            "tracrl": tracrl.__version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")},
+        },
+    }
+
+
+def _difference(key: str, there: Any, here: Any) -> str:
+    if isinstance(there, dict) and isinstance(here, dict):
+        field = next(k for k in here if there.get(k) != here[k])
+        return f"{key} differ in {field} ({there.get(field)!r} there, {here[field]!r} here)"
+    return f"{key} are different ({there!r} there, {here!r} here)"

@@ -1,0 +1,336 @@
+"""The one loop that trains every method."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import torch
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.evaluation.evaluate import SimulatorPool
+from tracrl.evaluation.scores import Scores
+from tracrl.methods.method import Method, RunSpec
+from tracrl.policy import Policy, load_policy
+from tracrl.train.checkpoint import Checkpoint
+from tracrl.train.directory import RunDirectory, describe
+from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
+from tracrl.train.progress import Progress, Silence
+from tracrl.train.stack import Stack
+
+SECONDS_A_TURN = 0.25
+"""The loop looks around (progress, Ctrl-C, checkpoints) about this often."""
+LOG_POINTS = 400
+CHECKPOINT_SECONDS = 60.0
+_BEST = "best."
+_STATE = "state."
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What :func:`fit` returns: a trained stack of runs."""
+
+    policy: Policy
+    """the final policies: limits × seeds, seeds fastest"""
+    history: list[Row]
+    """logged metrics, a row for each run at each logged step"""
+    best: Policy | None = None
+    """of each run the best policy that was evaluated on the way"""
+    scores: Scores | None = None
+    best_scores: Scores | None = None
+    directory: Path | None = None
+
+
+class Interrupted(Exception):  # noqa: N818 (it is no error)
+    """Training was stopped from outside after a checkpoint was written."""
+
+
+def fit(
+    method: Method,
+    data: Episodes,
+    *,
+    limits: Sequence[float],
+    seeds: Sequence[int] = (0,),
+    out: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    evaluate_on: str | None = None,
+    evaluations: int = 10,
+    episodes: int = 20,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    wandb: str | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Train limits × seeds runs of a method as one stack.
+
+    ``out`` is a directory for logs, checkpoints and policies; without it nothing is written. ``evaluate_on`` names a
+    task whose simulator scores the policies ``evaluations`` times along the way, the last time at the end.
+    """
+    runs = _runs(limits, seeds)
+    progress = progress or Silence()
+    trained = runs if method.depends_on_limit else [RunSpec(float(limits[0]), int(seed)) for seed in seeds]
+    directory = None if out is None else RunDirectory(Path(out))
+    if directory is not None:
+        directory.open(describe(method, data, trained, limits, seeds), resume)
+        if directory.finished:
+            return _finished(directory)
+    chosen = choose_device(device)
+    with ExitStack() as closing:
+        stack = closing.enter_context(Stack(method, data, trained, chosen))
+        loop = _Loop(method, stack, runs, directory, progress)
+        if directory is not None and directory.checkpoint.exists():
+            loop.restore(Checkpoint.load(directory.checkpoint))
+        if evaluate_on is not None:
+            loop.pool = closing.enter_context(SimulatorPool(evaluate_on))
+            loop.episodes = episodes
+        loop.open_logs(wandb)
+        closing.callback(loop.close_logs)
+        closing.enter_context(progress)
+        stop = closing.enter_context(_stop_flag())
+        return loop.run(stop, _evaluation_steps(method.updates, evaluations), checkpoint_seconds)
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is the GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise TracrlError(f"--device is {name!r}; expected auto, cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+class _Loop:
+    """The state of one call of :func:`fit` between its turns."""
+
+    def __init__(
+        self,
+        method: Method,
+        stack: Stack,
+        runs: Sequence[RunSpec],
+        directory: RunDirectory | None,
+        progress: Progress,
+    ):
+        self.method, self.stack, self.runs, self.directory, self.progress = (
+            method,
+            stack,
+            runs,
+            directory,
+            progress,
+        )
+        self.pool: SimulatorPool | None = None
+        self.episodes = 0
+        self.best: Policy | None = None
+        self.scores: Scores | None = None
+        self.best_scores: Scores | None = None
+        self.history: list[Row] = []
+        self.metric_sinks: list[Sink] = []
+        self.evaluation_sinks: list[Sink] = []
+        self.resumed_from: int | None = None
+
+    def run(self, stop: threading.Event, evaluation_steps: set[int], checkpoint_seconds: float) -> Run:
+        updates = self.method.updates
+        log_every = max(1, updates // LOG_POINTS)
+        saved, turn = time.monotonic(), 1
+        self.progress.start(self.stack.step, updates, self.stack.runs)
+        while self.stack.step < updates:
+            step, phase = self.stack.step, self.stack.phase
+            # Go on to whatever comes next: a log line, an evaluation, the end, or the end of this turn.
+            ahead = [log_every - step % log_every, updates - step, turn]
+            ahead += [s - step for s in evaluation_steps if s > step]
+            began = time.monotonic()
+            metrics = self.stack.update(min(ahead))
+            seconds = time.monotonic() - began
+            step = self.stack.step
+            turn = max(1, round(min(ahead) * SECONDS_A_TURN / max(seconds, 1e-6)))
+            self.progress.advance(step, phase, metrics["loss"])
+            if step % log_every == 0 or step == updates:
+                self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})
+            if self.pool is not None and step in evaluation_steps:
+                self.evaluate(phase)
+            if stop.is_set():
+                self.interrupt()
+            if time.monotonic() - saved > checkpoint_seconds:
+                self.checkpoint()
+                saved = time.monotonic()
+        return self.finish()
+
+    def log(self, phase: str, metrics: dict[str, list[float]]) -> None:
+        for row in rows_of(self.stack.runs, self.stack.step, phase, metrics):
+            if not all(np.isfinite(v) for v in row.values() if isinstance(v, float)):
+                raise TracrlError(
+                    f"{self.method.title} diverged: at update {row['step']} the metrics of limit {row['limit']}, seed "
+                    f"{row['seed']} are no longer finite; lower the learning rate."
+                )
+            self.history.append(row)
+            for sink in self.metric_sinks:
+                sink.write(row)
+
+    def evaluate(self, phase: str) -> None:
+        assert self.pool is not None
+        policy = self.policy()
+        scores = self.pool.evaluate(policy, episodes=self.episodes, progress=self.progress.evaluating)
+        self.scores = scores
+        if self.best is None or self.best_scores is None:
+            self.best, self.best_scores = policy, scores
+        else:
+            better = scores.better_than(self.best_scores)
+            n = len(policy)
+            pick = [i if better[i] else n + i for i in range(n)]
+            self.best = policy.joined_with([self.best])[pick]
+            self.best_scores = scores.joined_with(self.best_scores).take(pick)
+        for row in rows_of(self.runs, self.stack.step, phase, scores.means()):
+            for sink in self.evaluation_sinks:
+                sink.write(row)
+        self.progress.evaluated(scores)
+
+    def policy(self) -> Policy:
+        """The policies of all runs; a method that does not depend on the limit answers for each limit."""
+        policy = self.stack.policy()
+        if self.method.depends_on_limit:
+            return policy
+        place = {run.seed: i for i, run in enumerate(self.stack.runs)}
+        return policy[[place[run.seed] for run in self.runs]].at([run.limit for run in self.runs])
+
+    def checkpoint(self) -> None:
+        if self.directory is None:
+            return
+        tensors = {_STATE + name: tensor for name, tensor in self.stack.state().items()}
+        if self.best is not None:
+            tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
+        best = None if self.best_scores is None else self.best_scores.to_dict()
+        last = None if self.scores is None else self.scores.to_dict()
+        facts = {"method": self.method.name, "best_scores": best, "scores": last}
+        Checkpoint(self.stack.step, tensors, facts).save(self.directory.checkpoint)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.facts.get("method") != self.method.name:
+            raise TracrlError(
+                f"The checkpoint is one of {checkpoint.facts.get('method')}, not of {self.method.name}: "
+                "choose another --out."
+            )
+        of = {
+            prefix: {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
+            for prefix in (_STATE, _BEST)
+        }
+        self.stack.restore(of[_STATE], checkpoint.step)
+        if of[_BEST]:
+            self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
+            self.best_scores = Scores.from_dict(checkpoint.facts["best_scores"])
+            self.scores = Scores.from_dict(checkpoint.facts["scores"])
+        self.resumed_from = checkpoint.step
+
+    def interrupt(self) -> None:
+        self.checkpoint()
+        if self.directory is None:
+            raise Interrupted(f"Stopped after {self.stack.step} of {self.method.updates} updates; nothing was kept.")
+        raise Interrupted(
+            f"Stopped after {self.stack.step} of {self.method.updates} updates; all of them are kept in "
+            f"{self.directory.path}. Go on with the same command and --resume."
+        )
+
+    def finish(self) -> Run:
+        policy = self.policy()
+        if self.directory is not None:
+            self.checkpoint()
+            if self.best is not None and self.best_scores is not None and self.scores is not None:
+                self.best.save(self.directory.best)
+                self.best_scores.save(self.directory.best_scores)
+                self.scores.save(self.directory.scores)
+            policy.save(self.directory.policy)  # last: its presence says that the run is finished
+        return Run(
+            policy=policy,
+            history=self.history,
+            best=self.best,
+            scores=self.scores,
+            best_scores=self.best_scores,
+            directory=None if self.directory is None else self.directory.path,
+        )
+
+    def open_logs(self, wandb: str | None) -> None:
+        if self.directory is None:
+            return
+        keep = self.resumed_from
+        common = ["step", "phase", "limit", "seed"]
+        scored = [*common, "return", "cost", "normalised_reward", "normalised_cost"]
+        board = TensorBoardLog(self.directory.path / "tensorboard", keep or 0)
+        self.metric_sinks = [CsvLog(self.directory.metrics, [*common, *self.method.metrics], keep), board]
+        self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, keep), board]
+        if wandb is not None:
+            online = WandbLog(wandb, self.directory.read_config())
+            self.metric_sinks.append(online)
+            self.evaluation_sinks.append(online)
+        self.history = [_as_row(line) for line in read_log(self.directory.metrics)]
+
+    def close_logs(self) -> None:
+        for sink in {id(s): s for s in (*self.metric_sinks, *self.evaluation_sinks)}.values():
+            sink.close()
+
+
+def _runs(limits: Sequence[float], seeds: Sequence[int]) -> list[RunSpec]:
+    if not limits or not seeds:
+        raise TracrlError("At least one limit and one seed are needed: for example --limits 10 20 40 --seeds 0.")
+    for name, values in (("--limits", limits), ("--seeds", seeds)):
+        if len(set(values)) != len(values):
+            raise TracrlError(f"{name} names a value twice: {' '.join(f'{v:g}' for v in values)}.")
+    if any(not np.isfinite(limit) or limit < 0 for limit in limits):
+        raise TracrlError("--limits must be numbers of 0 or more: they are bounds on an episode's cost.")
+    return [RunSpec(float(limit), int(seed)) for limit in limits for seed in seeds]
+
+
+def _evaluation_steps(updates: int, evaluations: int) -> set[int]:
+    """``evaluations`` steps, evenly spaced, the last at the end."""
+    if evaluations < 1:
+        raise TracrlError(f"--evaluations is {evaluations}; expected at least 1 (or --no-eval).")
+    return {round(updates * (i + 1) / evaluations) for i in range(evaluations)} - {0}
+
+
+def _finished(directory: RunDirectory) -> Run:
+    scored = directory.scores.exists()
+    return Run(
+        policy=load_policy(directory.policy),
+        history=[_as_row(line) for line in read_log(directory.metrics)],
+        best=load_policy(directory.best) if directory.best.exists() else None,
+        scores=Scores.load(directory.scores) if scored else None,
+        best_scores=Scores.load(directory.best_scores) if directory.best_scores.exists() else None,
+        directory=directory.path,
+    )
+
+
+def _as_row(line: dict[str, str]) -> Row:
+    numbers = {k: float(v) for k, v in line.items() if k not in ("step", "phase", "limit", "seed") and v != ""}
+    return {
+        "step": int(line["step"]),
+        "phase": line["phase"],
+        "limit": line["limit"],
+        "seed": int(line["seed"]),
+        **numbers,
+    }
+
+
+@contextmanager
+def _stop_flag() -> Iterator[threading.Event]:
+    """Set by Ctrl-C or SIGTERM, so that training stops between two updates and not inside one; twice is at once."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if flag.is_set():
+            raise KeyboardInterrupt
+        flag.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

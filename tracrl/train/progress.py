@@ -1,0 +1,112 @@
+"""How a training shows that it is alive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+import rich.progress as bars
+from rich.console import Console
+from torch import Tensor
+
+from tracrl.evaluation.scores import Scores
+from tracrl.methods.method import RunSpec
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class Progress(Protocol):
+    """What :func:`tracrl.fit` tells while it works."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def start(self, step: int, updates: int, runs: Sequence[RunSpec]) -> None: ...
+
+    def advance(self, step: int, phase: str, loss: Tensor) -> None: ...
+
+    def evaluating(self, done: int, episodes: int) -> None: ...
+
+    def evaluated(self, scores: Scores) -> None: ...
+
+
+class Silence:
+    """Says nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def start(self, step: int, updates: int, runs: Sequence[RunSpec]) -> None:
+        return None
+
+    def advance(self, step: int, phase: str, loss: Tensor) -> None:
+        return None
+
+    def evaluating(self, done: int, episodes: int) -> None:
+        return None
+
+    def evaluated(self, scores: Scores) -> None:
+        return None
+
+
+class Terminal:
+    """A bar with the rate, the remaining time, the loss and the latest scores; plain lines where output is a file."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.bars = bars.Progress(
+            bars.TextColumn("{task.fields[phase]}"),
+            bars.BarColumn(bar_width=24),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn("{task.fields[rate]}"),
+            bars.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            bars.TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = bars.TaskID(0)
+        self._note = ""
+        self._began = self._said = 0.0
+        self._first = self._updates = self._runs = 0
+
+    def __enter__(self) -> Self:
+        self.bars.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.__exit__(None, None, None)
+
+    def start(self, step: int, updates: int, runs: Sequence[RunSpec]) -> None:
+        self._first, self._updates, self._runs = step, updates, len(runs)
+        self._began = self._said = time.monotonic()
+        if step:
+            self.console.print(f"Going on after update {step}.")
+        self._task = self.bars.add_task("", total=updates, completed=step, phase="starting", rate="", note="")
+
+    def advance(self, step: int, phase: str, loss: Tensor) -> None:
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        rate = (step - self._first) / seconds
+        shown = f"{rate:.3g} updates/s of {self._runs} run{'s' if self._runs > 1 else ''}"
+        note = f"loss {float(loss.mean()):.4g}{self._note}"
+        self.bars.update(self._task, completed=step, phase=phase, rate=shown, note=note)
+        now = time.monotonic()
+        if not self.console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or step == self._updates):
+            self._said = now
+            left = (self._updates - step) / max(rate, 1e-9)
+            self.console.print(
+                f"{phase}: update {step} of {self._updates}, {shown}, {left:.0f} s left, {note}",
+                highlight=False,
+            )
+
+    def evaluating(self, done: int, episodes: int) -> None:
+        self.bars.update(self._task, phase=f"evaluating {done}/{episodes}")
+
+    def evaluated(self, scores: Scores) -> None:
+        means = scores.means()
+        reward, cost = (sum(means[k]) / len(means[k]) for k in ("normalised_reward", "normalised_cost"))
+        self._note = f", reward {reward:.2f}, cost {cost:.2f}"

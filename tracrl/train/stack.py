@@ -1,0 +1,104 @@
+"""The learners of a stack: one on a GPU; on a CPU one for each core, side by side in threads.
+
+On a CPU two cores do nearly twice the work on two runs that they do together on one, and a run does not depend on
+what is trained beside it, so a stack is cut into as many parts as there are cores. Checkpoints do not know about the
+cut: a part's tensors are rows of the whole stack's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.policy import Policy
+
+
+class Stack:
+    """Runs in training, wherever their parts live."""
+
+    def __init__(
+        self,
+        method: Method,
+        data: Episodes,
+        runs: Sequence[RunSpec],
+        device: torch.device,
+        threads: int | None = None,
+    ):
+        self.runs = tuple(runs)
+        self._threads_before = torch.get_num_threads()
+        cores = threads or self._threads_before
+        parts = _parts(len(runs), cores) if device.type == "cpu" else 1
+        if device.type == "cpu":
+            torch.set_num_threads(max(1, cores // parts))
+        bounds = [round(i * len(runs) / parts) for i in range(parts + 1)]
+        self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
+        self._workers = ThreadPoolExecutor(parts) if parts > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._workers is not None:
+            self._workers.shutdown()
+        torch.set_num_threads(self._threads_before)
+
+    @property
+    def step(self) -> int:
+        return self.learners[0].step
+
+    @property
+    def phase(self) -> str:
+        return self.learners[0].phase
+
+    def update(self, times: int = 1) -> dict[str, Tensor]:
+        """So many updates of every run; the metrics (R,) of the last. Parts need not wait for each other in between."""
+        if self._workers is None:
+            results = [_advance(self.learners[0], times)]
+        else:
+            results = list(self._workers.map(_advance, self.learners, [times] * len(self.learners)))
+        return {name: torch.cat([r[name] for r in results]) for name in results[0]}
+
+    def policy(self) -> Policy:
+        first, *others = [learner.policy() for learner in self.learners]
+        return first.joined_with(others) if others else first
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that training goes on from, with the runs as first dimension."""
+        states = [learner.state_dict() for learner in self.learners]
+        return {name: torch.cat([state[name].cpu() for state in states]) for name in states[0]}
+
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        for learner, part in zip(self.learners, self.parts, strict=True):
+            mine = learner.state_dict()
+            for name, tensor in mine.items():
+                expected = (len(self.runs), *tensor.shape[1:])
+                if name not in state or state[name].shape != expected:
+                    found = tuple(state[name].shape) if name in state else "nothing"
+                    raise TracrlError(
+                        f"The checkpoint does not fit: {name} should have shape {expected}, found {found}; "
+                        "it was written by another method, or for networks or data of other sizes."
+                    )
+            learner.restore({name: state[name][part] for name in mine}, step)
+
+
+def _parts(runs: int, cores: int) -> int:
+    """One part a core where that shares the runs out evenly enough; else one a run, and the cores take turns."""
+    if runs <= cores or runs / (cores * -(-runs // cores)) < 0.9:
+        return runs
+    return cores
+
+
+def _advance(learner: Learner, times: int) -> dict[str, Tensor]:
+    metrics: dict[str, Tensor] = {}
+    for _ in range(times):
+        metrics = learner.update()
+    return metrics
