@@ -29,9 +29,7 @@ def numbers(played: Played) -> dict[str, float | list[float]]:
         "first": [float(value) for value in played.observations[0][:6]],
         "last": [float(value) for value in played.observations[-1][:6]],
         # Weighted, so that exchanged coordinates show.
-        "all": [
-            float(np.dot(row, np.arange(1, len(row) + 1))) for row in played.observations[::8].astype(float)
-        ],
+        "all": [float(np.dot(row, np.arange(1, len(row) + 1))) for row in played.observations[::8].astype(float)],
     }
 
 

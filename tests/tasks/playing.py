@@ -52,11 +52,14 @@ def play(env: gymnasium.Env, seed: int, steps: int) -> Played:
     return Played(np.array(observations), np.array(rewards), np.array(costs), terminated, truncated)
 
 
-def digest_elsewhere(task: str, seed: int, steps: int) -> str:
-    """The digest of an episode that a fresh process plays."""
-    command = [sys.executable, __file__, task, str(seed), str(steps)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def digests_elsewhere(tasks: list[str], seed: int, steps: int) -> list[str]:
+    """The digest of the episode of each task, played by a fresh process."""
+    command = [sys.executable, __file__, str(seed), str(steps), *tasks]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 if __name__ == "__main__":
-    print(play(make_env(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])).digest)
+    for name in sys.argv[3:]:
+        made = make_env(name)
+        print(play(made, int(sys.argv[1]), int(sys.argv[2])).digest)
+        made.close()

@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from contract import check_contract, check_determinism, check_vector
 from golden import check_golden
-from gymnasium.utils.env_checker import check_env
-from playing import action_at, digest_elsewhere, play
+from playing import action_at, digests_elsewhere, play
 
 from tracrl.errors import TracrlError
 from tracrl.tasks.make import make_env, make_vec_env
@@ -20,24 +20,9 @@ from tracrl.tasks.table import all_tasks, get_task
 TASKS = [task.name for task in all_tasks().values() if task.suite == "Bullet"]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_the_same_seed_gives_the_same_episode(task: str) -> None:
-    env = make_env(task)
-    first = play(env, 3, 120)
-    for steps in (0, 1, 30):  # broken off: motors running, contacts made, in the air or against a wall
-        play(env, 4, steps)
-        assert play(env, 3, 120).digest == first.digest
-    env.close()
-    fresh = make_env(task)
-    play(fresh, 5, 1000)
-    assert play(fresh, 3, 120).digest == first.digest
-    assert play(fresh, 4, 120).digest != first.digest
-    fresh.close()
-
-
-@pytest.mark.parametrize("task", ["CarRun", "DroneCircle", "AntRun"])
-def test_another_process_plays_the_same_episode(task: str) -> None:
-    assert digest_elsewhere(task, 3, 120) == play(make_env(task), 3, 120).digest
+def test_the_same_seed_gives_the_same_episode_here_and_in_another_process() -> None:
+    here = [check_determinism(task, 120) for task in TASKS]
+    assert digests_elsewhere(TASKS, 3, 120) == here
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -48,19 +33,7 @@ def test_golden_trajectory(task: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*Box observation space m.*imum value is")
 @pytest.mark.parametrize("task", TASKS)
 def test_the_contract(task: str) -> None:
-    env, facts = make_env(task), get_task(task)
-    check_env(env, skip_render_check=True, skip_close_check=True)
-    observation, info = env.reset(seed=0)
-    assert observation.shape == (facts.observation_size,)
-    assert observation.dtype == np.float32
-    assert info["cost"] == 0.0
-    observation, reward, terminated, truncated, info = env.step(np.zeros(facts.action_size, np.float32))
-    assert observation.dtype == np.float32
-    assert (type(reward), type(terminated), type(truncated), type(info["cost"])) == (float, bool, bool, float)
-    env.close()
-    env.close()
-    with pytest.raises(TracrlError, match="closed"):
-        env.reset(seed=0)
+    check_contract(task)
 
 
 @pytest.mark.parametrize("task", ["BallRun", "CarCircle"])
@@ -89,9 +62,13 @@ def test_actions_are_clipped_and_checked() -> None:
             env.step(np.array(wrong, np.float32))
 
 
-def test_step_before_reset_is_refused() -> None:
+def test_a_step_outside_an_episode_is_refused() -> None:
+    env = make_env("BallRun")
     with pytest.raises(TracrlError, match="call reset before step"):
-        make_env("BallRun").step(np.zeros(2, np.float32))
+        env.step(np.zeros(2, np.float32))
+    play(env, 0, 10_000)
+    with pytest.raises(TracrlError, match="call reset before step"):
+        env.step(np.zeros(2, np.float32))
 
 
 def test_unseeded_resets_differ_and_follow_from_the_last_seed() -> None:
@@ -130,9 +107,7 @@ def test_an_episode_is_that_of_the_original_simulator(task: str) -> None:
     observation, _ = original.reset()
     np.testing.assert_array_equal(ours.observations[0], observation.astype(np.float32))
     for step, (reward, cost) in enumerate(zip(ours.rewards, ours.costs, strict=True)):
-        observation, *outcome, info = original.step(
-            action_at(step, len(original.action_space.low)).astype(float)
-        )
+        observation, *outcome, info = original.step(action_at(step, len(original.action_space.low)).astype(float))
         np.testing.assert_array_equal(ours.observations[step + 1], observation.astype(np.float32))
         assert (outcome[0], info["cost"]) == (reward, cost)
     original.close()
@@ -182,17 +157,7 @@ def test_pictures_do_not_change_an_episode() -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_vector_workers_play_the_episodes_of_their_seeds(workers: int) -> None:
-    single = make_env("CarCircle")
-    expected = [play(single, 10 + index, 5) for index in range(workers)]
-    vector = make_vec_env("CarCircle", workers)
-    observations, _ = vector.reset(seed=10)
-    for step in range(5):
-        for index in range(workers):
-            np.testing.assert_array_equal(observations[index], expected[index].observations[step])
-        observations, rewards, _, _, infos = vector.step(np.stack([action_at(step, 2)] * workers))
-        np.testing.assert_array_equal(rewards, [played.rewards[step] for played in expected])
-        np.testing.assert_array_equal(infos["cost"], [played.costs[step] for played in expected])
-    vector.close()
+    check_vector("CarCircle", workers)
 
 
 def test_vector_in_one_process() -> None:

@@ -60,6 +60,8 @@ class SafeEnv(gymnasium.Env[Observation, Action], abc.ABC):
         observation, reward, cost, terminated = self._advance(np.clip(command, -1.0, 1.0))
         self._steps += 1
         truncated = self._steps >= self.task.max_steps
+        if terminated or truncated:
+            self._steps = None
         return (
             np.asarray(observation, dtype=np.float32),
             float(reward),

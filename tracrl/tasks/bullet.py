@@ -35,7 +35,7 @@ class BulletEnv(SafeEnv):
             # Again, because building draws numbers too, and a user of the original seeds before the reset.
             np.random.seed(seed)  # noqa: NPY002
             observation, _ = self._simulator.reset()
-        return observation  # type: ignore[no-any-return]
+        return observation
 
     def _advance(self, action: NDArray[np.float64]) -> tuple[NDArray[Any], float, float, bool]:
         observation, reward, terminated, _, info = self._simulator.step(action)

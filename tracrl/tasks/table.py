@@ -66,8 +66,6 @@ def get_task(name: str) -> Task:
     if name.lower() in by_lower:
         near = [by_lower[name.lower()]]
     else:
-        near = [
-            by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
-        ]
+        near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else "`tracrl tasks` lists all 38."
     raise TracrlError(f"There is no task called {name!r}: {hint}")
