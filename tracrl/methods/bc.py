@@ -23,6 +23,7 @@ BATCH_STREAM = 0
 
 @dataclass(frozen=True)
 class _Cloning(Method):
+    paper: ClassVar[str] = "Pomerleau: ALVINN, an Autonomous Land Vehicle in a Neural Network, NeurIPS 1988"
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
 
@@ -53,6 +54,7 @@ class BCAll(_Cloning):
 
     name: ClassVar[str] = "bc-all"
     title: ClassVar[str] = "BC-All"
+    optimises: ClassVar[str] = "the squared error of the logged actions of every episode"
     depends_on_limit: ClassVar[bool] = False
 
     def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
@@ -65,6 +67,7 @@ class BCSafe(_Cloning):
 
     name: ClassVar[str] = "bc-safe"
     title: ClassVar[str] = "BC-Safe"
+    optimises: ClassVar[str] = "the squared error of the logged actions of the episodes within the cost limit"
 
     def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
         safe = data.total_costs <= limit

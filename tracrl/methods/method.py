@@ -35,6 +35,10 @@ class Method(ABC):
     """as on the command line"""
     title: ClassVar[str]
     """as in tables"""
+    paper: ClassVar[str]
+    """where it was published"""
+    optimises: ClassVar[str]
+    """what it optimises, in a line"""
     depends_on_limit: ClassVar[bool] = True
     """False: one training serves every cost limit"""
     metrics: ClassVar[Sequence[str]] = ("loss",)

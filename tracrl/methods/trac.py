@@ -39,6 +39,10 @@ class TraC(Method):
 
     name: ClassVar[str] = "trac"
     title: ClassVar[str] = "TraC"
+    paper: ClassVar[str] = (
+        "Gong, Kumar and Varakantham: Offline Safe Reinforcement Learning Using Trajectory Classification, AAAI 2025"
+    )
+    optimises: ClassVar[str] = "the policy as a classifier of desirable (safe and rewarding) and undesirable segments"
     metrics: ClassVar = ("loss", "accuracy", "score")
     suites: ClassVar = {
         "SafetyGymnasium": {"ratio": 0.75, "alpha": 0.1, "eta": 0.5, "y": 50.0},
