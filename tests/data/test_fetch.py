@@ -39,9 +39,7 @@ class Behaviour:
     content: bytes = b""
     etag: str | None = '"one"'
     modified: str | None = None
-    send: list[int | None] = field(
-        default_factory=lambda: [None]
-    )  # bytes to send before hanging up; None: all
+    send: list[int | None] = field(default_factory=lambda: [None])  # bytes to send before hanging up; None: all
     status: list[int] = field(default_factory=lambda: [200])
     ranges: bool = True  # honours Range
     if_range: bool = True  # honours If-Range
@@ -207,9 +205,7 @@ def test_a_mirror_can_be_named_in_the_environment(
 
 
 def test_an_address_of_another_kind_is_refused(task: Task) -> None:
-    with pytest.raises(
-        TracrlError, match="'ftp://somewhere' is no address to download from: it must start with"
-    ):
+    with pytest.raises(TracrlError, match="'ftp://somewhere' is no address to download from: it must start with"):
         fetch(task, base_url="ftp://somewhere")
 
 
@@ -237,9 +233,7 @@ def test_a_dropped_connection_is_taken_up_where_it_broke(
     assert [request.get("If-Range") for request in server.requests] == [None, '"one"', '"one"']
 
 
-def test_a_redirect_keeps_the_range(
-    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
-) -> None:
+def test_a_redirect_keeps_the_range(task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path) -> None:
     server.redirect = True
     server.send = [1000, None]
     assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
@@ -377,8 +371,7 @@ def test_a_file_that_is_not_there(task: Task, server: Behaviour, url: str, tmp_p
     with pytest.raises(TracrlError) as caught:
         fetch(task, base_url=url, directory=tmp_path)
     assert str(caught.value) == (
-        f"The server has no {NAME} (HTTP 404 at {url}/{NAME}): "
-        "name a server that has it with TRACRL_DATA_URL."
+        f"The server has no {NAME} (HTTP 404 at {url}/{NAME}): name a server that has it with TRACRL_DATA_URL."
     )
     assert files_in(tmp_path) == set()
     assert len(server.requests) == 1
@@ -386,9 +379,7 @@ def test_a_file_that_is_not_there(task: Task, server: Behaviour, url: str, tmp_p
 
 def test_a_server_that_refuses(task: Task, server: Behaviour, url: str, tmp_path: Path) -> None:
     server.status = [403]
-    with pytest.raises(
-        TracrlError, match=rf"refuses {NAME} \(HTTP 403 Forbidden at http://.*TRACRL_DATA_URL"
-    ):
+    with pytest.raises(TracrlError, match=rf"refuses {NAME} \(HTTP 403 Forbidden at http://.*TRACRL_DATA_URL"):
         fetch(task, base_url=url, directory=tmp_path)
 
 
@@ -410,9 +401,7 @@ def test_a_name_that_cannot_be_looked_up(task: Task, tmp_path: Path, monkeypatch
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(
-        TracrlError, match=r"\(the name no-such-host could not be looked up\): check the network"
-    ):
+    with pytest.raises(TracrlError, match=r"\(the name no-such-host could not be looked up\): check the network"):
         fetch(task, base_url="http://no-such-host", directory=tmp_path)
 
 
@@ -427,9 +416,7 @@ def test_other_data_are_kept_aside_under_a_name_that_nothing_loads(
     with pytest.raises(TracrlError) as caught:
         fetch(task, base_url=url, directory=tmp_path)
     said = str(caught.value)
-    assert said.startswith(
-        "What the server sent is not DSRL's data of Toy (12 episodes instead of 40; returns "
-    )
+    assert said.startswith("What the server sent is not DSRL's data of Toy (12 episodes instead of 40; returns ")
     assert said.endswith(f"; it was kept aside as {tmp_path / NAME}.rejected.")
     assert files_in(tmp_path) == {f"{NAME}.rejected"}
     assert (tmp_path / f"{NAME}.rejected").read_bytes() == server.content
@@ -466,8 +453,7 @@ def test_too_little_room_is_said_before_the_download(
         fetch(task, base_url=url, directory=tmp_path)
     size = len(server.content) / 1e6
     assert str(caught.value) == (
-        f"{NAME} needs {size:.1f} MB more in {tmp_path} and only 0.0 MB are free: "
-        "make room and run the command again."
+        f"{NAME} needs {size:.1f} MB more in {tmp_path} and only 0.0 MB are free: make room and run the command again."
     )
 
 
@@ -492,9 +478,7 @@ def test_a_disk_that_fills_up_on_the_way_keeps_what_has_come(
 
 def test_a_directory_that_cannot_be_made(task: Task, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        TracrlError, match=r"file/below cannot be written to \(Not a directory\): choose another"
-    ):
+    with pytest.raises(TracrlError, match=r"file/below cannot be written to \(Not a directory\): choose another"):
         fetch(task, base_url="http://127.0.0.1:9", directory=tmp_path / "file" / "below")
 
 

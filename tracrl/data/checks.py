@@ -113,8 +113,7 @@ def _check_numbers(arrays: Mapping[str, NDArray[Any]], where: str) -> None:
     if costs.min() < 0:
         row = int(np.argmax(costs < 0))
         raise TracrlError(
-            f"{where}: 'costs' is negative in row {row} ({costs[row]:g}); "
-            "costs must be 0 or more: shift or clip them."
+            f"{where}: 'costs' is negative in row {row} ({costs[row]:g}); costs must be 0 or more: shift or clip them."
         )
 
 

@@ -78,12 +78,13 @@ def fetch(
         directory.mkdir(parents=True, exist_ok=True)
         file = part.open("ab", buffering=0)
     except OSError as error:
-        raise TracrlError(
-            f"{directory} cannot be written to ({error.strerror}): choose another directory."
-        ) from error
+        raise TracrlError(f"{directory} cannot be written to ({error.strerror}): choose another directory.") from error
     with file, _only_one(file, part):
         try:
             _Download(f"{base}/{urllib.parse.quote(path.name)}", file, part, path.name, console).run()
+            with contextlib.suppress(OSError):
+                # HDF5 locks what it reads: share the lock with that, still closed to other downloads.
+                fcntl.flock(file, fcntl.LOCK_SH)
             _accept(part, path, task)
         finally:
             if os.fstat(file.fileno()).st_size == 0:  # nothing came, so there is nothing to go on from
@@ -118,9 +119,7 @@ def _differences(episodes: Episodes, task: Task) -> Iterator[str]:
     low, high = float(episodes.returns.min()), float(episodes.returns.max())
     slack = TOLERANCE * (task.max_return - task.min_return)
     if abs(low - task.min_return) > slack or abs(high - task.max_return) > slack:
-        yield (
-            f"returns from {low:.4g} to {high:.4g} instead of {task.min_return:.4g} to {task.max_return:.4g}"
-        )
+        yield (f"returns from {low:.4g} to {high:.4g} instead of {task.min_return:.4g} to {task.max_return:.4g}")
     if abs((cost := float(episodes.total_costs.max())) - task.max_cost) > TOLERANCE * task.max_cost + 1:
         yield f"a highest cost of {cost:.4g} instead of {task.max_cost:.4g}"
 
@@ -139,8 +138,7 @@ def _accept(part: Path, path: Path, task: Task) -> None:
         aside = path.with_name(path.name + ".rejected")
         part.replace(aside)
         raise TracrlError(
-            f"What the server sent is not DSRL's data of {task.name} ({differing}); "
-            f"it was kept aside as {aside}."
+            f"What the server sent is not DSRL's data of {task.name} ({differing}); it was kept aside as {aside}."
         )
     part.replace(path)
 
@@ -155,9 +153,7 @@ def _only_one(file: BinaryIO, part: Path) -> Iterator[None]:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise TracrlError(
-            f"Another process is downloading {part.name.removesuffix('.part')}: wait for it."
-        ) from error
+        raise TracrlError(f"Another process is downloading {part.name.removesuffix('.part')}: wait for it.") from error
     except OSError:
         pass  # a file system without locks: go on as if alone
     yield

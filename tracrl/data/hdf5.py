@@ -30,9 +30,8 @@ def read_hdf5(
         raise TracrlError(f"There is no data file at {path}.")
     where = str(path)
     try:
-        # No lock: reading needs none, and many network file systems have none to give.
-        with h5py.File(path, "r", locking=False) as file:
-            keys = [key for key in file if isinstance(file.get(key), h5py.Dataset)]
+        with h5py.File(path, "r") as file:
+            keys = [key for key in file if isinstance(file[key], h5py.Dataset)]
             check_keys(keys, where)
             arrays = {key: file[key][...] for key in keys if key in KNOWN}
             metadata = _metadata(dict(file.attrs))

@@ -46,20 +46,7 @@ def load_dataset(
 
     ``task`` says which task a file's episodes belong to, where neither its name nor its metadata does.
     """
-    known = None if task is None else get_task(task)
-    if _is_path(source):
-        path = Path(source).expanduser()
-        known = known or next((one for one in all_tasks().values() if one.dataset_file == path.name), None)
-    else:
-        known = get_task(str(source))
-        found = find_dataset(known)
-        if found is None:
-            searched = ", ".join(str(directory) for _, directory in search_path())
-            raise TracrlError(
-                f"No data for {known.name} on this machine (searched {searched}): "
-                f"get DSRL's with `tracrl data fetch {known.name}`."
-            )
-        path = found[0]
+    path, known = locate(source, task)
     # Some of DSRL's Bullet files hold actions beyond the box; the simulator cut them to it, and so do we.
     clip_actions = clip_actions or (known is not None and path.name == known.dataset_file)
     episodes = read_hdf5(path, action_low=action_low, action_high=action_high, clip_actions=clip_actions)
@@ -73,6 +60,24 @@ def load_dataset(
             f"{known.name}, whose sizes are {known.observation_size} and {known.action_size}."
         )
     return replace(episodes, metadata={**episodes.metadata, "task": known.name})
+
+
+def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | None]:
+    """The file that ``source`` means, and the task it belongs to as far as names tell."""
+    if _is_path(source):
+        path = Path(source).expanduser()
+        if task is not None:
+            return path, get_task(task)
+        return path, next((one for one in all_tasks().values() if one.dataset_file == path.name), None)
+    known = get_task(str(source))
+    found = find_dataset(known)
+    if found is None:
+        searched = ", ".join(str(directory) for _, directory in search_path())
+        raise TracrlError(
+            f"No data for {known.name} on this machine (searched {searched}): "
+            f"get DSRL's with `tracrl data fetch {known.name}`."
+        )
+    return found[0], known
 
 
 def _is_path(source: str | Path) -> bool:

@@ -67,6 +67,21 @@ def is_safe(cost: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
     return cost <= limit + 1e-6 * max(1.0, abs(limit))
 
 
+def split(
+    value: NDArray[np.float64], safe: NDArray[np.bool_], x: float, y: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the desirable, the left out, the undesirable although safe, and the unsafe.
+
+    Where ``x`` and ``y`` overlap, the desirable come first; of any safe ones, at least one is desirable.
+    """
+    # From the best return to the worst; ties keep their order in the data.
+    ranked = np.flatnonzero(safe)[np.argsort(-value[safe], kind="stable")]
+    top = min(len(ranked), max(1, round(x / 100 * len(ranked))))
+    bottom = min(round(y / 100 * len(ranked)), len(ranked) - top)
+    rest = len(ranked) - bottom
+    return ranked[:top], ranked[top:rest], ranked[rest:], np.flatnonzero(~safe)
+
+
 def cut_segments(
     data: Episodes, ratio: float, short_episodes: ShortEpisodes, generator: np.random.Generator
 ) -> Segments:
@@ -76,9 +91,7 @@ def cut_segments(
     shorter than ``L`` enter whole (``"mask"``) or not at all (``"drop"``).
     """
     if not 0 < ratio <= 1:
-        raise TracrlError(
-            f"The segment ratio is {ratio:g}; expected more than 0 and at most 1 (whole episodes)."
-        )
+        raise TracrlError(f"The segment ratio is {ratio:g}; expected more than 0 and at most 1 (whole episodes).")
     longest = int(data.lengths.max())
     horizon = max(1, round(ratio * longest))
     pool = np.arange(len(data)) if short_episodes == "mask" else np.flatnonzero(data.lengths >= horizon)
@@ -125,13 +138,7 @@ def partition(
             f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is "
             f"{data.total_costs.min():g}; raise the limit or add safe episodes."
         )
-    # Safe segments from the best return to the worst; ties keep their order in the data.
-    ranked = np.flatnonzero(safe)[np.argsort(-value[safe], kind="stable")]
-    top = max(1, round(x / 100 * len(ranked)))
-    bottom = min(round(y / 100 * len(ranked)), len(ranked) - top)
-    split = len(ranked) - bottom
-    desirable, middle, poor = ranked[:top], ranked[top:split], ranked[split:]
-    unsafe = np.flatnonzero(~safe)
+    desirable, middle, poor, unsafe = split(value, safe, x, y)
     if len(unsafe) + len(poor) == 0:
         raise TracrlError(
             f"Every episode is safe at cost limit {limit:g} (the highest cost in the data is "
@@ -161,7 +168,7 @@ def partition(
         weight=weight.astype(np.float32),
         desirable=len(desirable),
         undesirable=len(poor) + len(unsafe),
-        safe=len(ranked),
+        safe=int(safe.sum()),
     )
 
 
