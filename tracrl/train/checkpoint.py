@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from tracrl.errors import TracrlError
@@ -30,7 +30,7 @@ class Checkpoint:
     def save(self, path: Path) -> None:
         header = json.dumps({"format": FORMAT, "step": self.step, **self.facts})
         with replacing(path) as aside:
-            save_file({k: t.contiguous() for k, t in self.tensors.items()}, aside, metadata={"tracrl": header})
+            aside.write_bytes(save({k: t.contiguous() for k, t in self.tensors.items()}, metadata={"tracrl": header}))
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:

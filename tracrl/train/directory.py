@@ -127,6 +127,12 @@ def describe(
     }
 
 
+def default_directory(method: Method, data: Episodes, limits: Sequence[float], seeds: Sequence[int]) -> Path:
+    """``runs/<task or file>-<method>-<identity>``: the same training finds its own directory again."""
+    name = data.task or Path(data.metadata.get("file", "data")).stem
+    return Path("runs") / f"{name}-{method.name}-{describe(method, data, [], limits, seeds)['identity']}"
+
+
 def _difference(key: str, there: Any, here: Any) -> str:
     if isinstance(there, dict) and isinstance(here, dict):
         field = next(k for k in here if there.get(k) != here[k])

@@ -49,8 +49,8 @@ class Run:
     directory: Path | None = None
 
 
-class Interrupted(Exception):  # noqa: N818 (it is no error)
-    """Training was stopped from outside after a checkpoint was written."""
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped from outside, after a checkpoint was written."""
 
 
 def fit(

@@ -1,0 +1,81 @@
+"""Pictures of runs: where the policies landed, and how they got there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracrl.evaluation.scores import Scores
+from tracrl.files import replacing
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+SAFE_COLOUR = "#E8F4EA"
+
+
+@contextmanager
+def figure(path: Path, columns: int, title: str, width: float = 4.6, height: float = 3.6) -> Iterator[list[Any]]:
+    """A row of axes that is written to ``path`` at the end; PNG, SVG or PDF by its suffix."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure  # not pyplot: no screen, no global state
+
+    drawing = Figure(figsize=(width * columns, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    drawing.suptitle(title, fontsize=11)
+    yield list(drawing.subplots(1, columns, squeeze=False)[0])
+    with replacing(path) as aside:
+        drawing.savefig(aside, format=path.suffix.lstrip("."), dpi=150)
+
+
+def plot_scores(scores: Scores, path: Path, title: str) -> None:
+    """Every episode and the mean of each limit in the plane of normalised cost and reward."""
+    with figure(path, 1, title, width=5.6, height=4.2) as (axes,):
+        right = max(1.3, 1.08 * float(scores.normalised_costs.max()))
+        axes.axvspan(-0.05, 1, color=SAFE_COLOUR, lw=0, zorder=0)
+        axes.axvline(1, color="0.35", lw=1, ls="--", zorder=1)
+        for limit, colour in zip(dict.fromkeys(scores.limits), COLOURS * 9, strict=False):
+            which = np.array(scores.limits) == limit
+            cost, reward = scores.normalised_costs[which].ravel(), scores.rewards[which].ravel()
+            axes.scatter(cost, reward, s=12, color=colour, alpha=0.35, lw=0, zorder=2)
+            axes.scatter(
+                cost.mean(), reward.mean(), s=90, color=colour, edgecolor="white", lw=1.2, zorder=3, label=f"{limit:g}"
+            )
+        axes.set_xlim(-0.05, right)
+        axes.set_xlabel("normalised cost (cost / limit); safe up to 1")
+        axes.set_ylabel("normalised reward")
+        axes.legend(title="cost limit", frameon=False, loc="best", fontsize=8, title_fontsize=8)
+        axes.grid(alpha=0.25)
+
+
+def plot_curves(
+    evaluations: Sequence[Mapping[str, str]], path: Path, title: str, phase_ends: Mapping[str, int] | None = None
+) -> None:
+    """Normalised reward and cost along the training: the mean over seeds of each limit, and its range."""
+    with figure(path, 2, title) as panels:
+        for axes, column in zip(panels, ("normalised_reward", "normalised_cost"), strict=True):
+            for limit, colour in zip(dict.fromkeys(row["limit"] for row in evaluations), COLOURS * 9, strict=False):
+                mine = [row for row in evaluations if row["limit"] == limit]
+                steps = sorted({int(row["step"]) for row in mine})
+                values = [[float(row[column]) for row in mine if int(row["step"]) == step] for step in steps]
+                axes.plot(steps, [np.mean(v) for v in values], color=colour, marker="o", ms=3, label=limit)
+                axes.fill_between(
+                    steps, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.15, lw=0
+                )
+            for phase, end in (phase_ends or {}).items():
+                axes.axvline(end, color="0.35", lw=1, ls=":")
+                axes.annotate(
+                    f"end of {phase}", (end, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
+                    textcoords="offset points", fontsize=7, color="0.35",
+                )  # fmt: skip
+            axes.set_xlabel("update")
+            axes.set_ylabel(column.replace("_", " "))
+            axes.set_xlim(left=0)
+            axes.margins(y=0.12)
+            axes.grid(alpha=0.25)
+        panels[1].axhspan(min(0, panels[1].get_ylim()[0]), 1, color=SAFE_COLOUR, lw=0, zorder=0)
+        panels[1].axhline(1, color="0.35", lw=1, ls="--")
+        panels[0].legend(title="cost limit", frameon=False, fontsize=8, title_fontsize=8)
