@@ -143,7 +143,7 @@ def partition(
         raise TracrlError(
             f"Every episode is safe at cost limit {limit:g} (the highest cost in the data is "
             f"{data.total_costs.max():g}), so there is nothing undesirable to learn from: lower the limit, "
-            "or call the poorest safe episodes undesirable with --y 50."
+            "or call the poorest safe episodes undesirable with --x 50 --y 50."
         )
     within = value[safe] if normaliser == "safe" else value
     low, high = within.min(), within.max()
