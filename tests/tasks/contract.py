@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from playing import action_at, play
 
+from tests.tasks.playing import action_at, drive, play
 from tracrl.errors import TracrlError
 from tracrl.tasks.make import make_env, make_vec_env
 from tracrl.tasks.table import get_task
@@ -49,20 +49,23 @@ def check_contract(task: str) -> None:
         env.reset(seed=0)
 
 
-def check_vector(task: str, workers: int) -> None:
+def check_vector(task: str, workers: int, steps: int = 5) -> None:
     """Each worker plays the episode of its seed, however many there are."""
     expected = []
     for index in range(workers):
         single = make_env(task)
-        expected.append(play(single, 10 + index, 5))
+        expected.append(play(single, 10 + index, steps))
         single.close()
     vector = make_vec_env(task, workers)
     observations, _ = vector.reset(seed=10)
-    for step in range(5):
+    for step in range(steps):
         for index in range(workers):
             np.testing.assert_array_equal(observations[index], expected[index].observations[step])
-        action = action_at(step, vector.single_action_space.shape[0])
-        observations, rewards, _, _, infos = vector.step(np.stack([action] * workers))
+        if get_task(task).suite == "MetaDrive":
+            actions = [drive(observation, step) for observation in observations]
+        else:
+            actions = [action_at(step, vector.single_action_space.shape[0])] * workers
+        observations, rewards, _, _, infos = vector.step(np.stack(actions))
         np.testing.assert_array_equal(rewards, [played.rewards[step] for played in expected])
         np.testing.assert_array_equal(infos["cost"], [played.costs[step] for played in expected])
     vector.close()

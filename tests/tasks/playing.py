@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -39,12 +40,21 @@ def action_at(step: int, size: int) -> NDArray[np.float32]:
     return np.round(np.sin(0.3 * step + 1.7 * np.arange(size) + 1.0), 3).astype(np.float32)
 
 
+def drive(observation: NDArray[np.float32], step: int) -> NDArray[np.float32]:
+    """Keep to the lane of a MetaDrive road, now faster, now slower; most episodes end far down the road."""
+    heading, offset = float(observation[2]) - 0.5, float(observation[8]) - 0.5
+    steering = np.clip(8 * heading + 4 * offset, -1, 1)
+    return np.round([steering, 0.35 + 0.3 * np.sin(0.1 * step)], 3).astype(np.float32)
+
+
 def play(env: gymnasium.Env, seed: int, steps: int) -> Played:
     observation, _ = env.reset(seed=seed)
+    driving = env.unwrapped.task.suite == "MetaDrive"
     observations, rewards, costs = [observation], [], []
     terminated = truncated = False
     while not (terminated or truncated) and len(rewards) < steps:
-        action = action_at(len(rewards), env.action_space.shape[0])
+        step = len(rewards)
+        action = drive(observation, step) if driving else action_at(step, env.action_space.shape[0])
         observation, reward, terminated, truncated, info = env.step(action)
         observations.append(observation)
         rewards.append(reward)
@@ -54,8 +64,9 @@ def play(env: gymnasium.Env, seed: int, steps: int) -> Played:
 
 def digests_elsewhere(tasks: list[str], seed: int, steps: int) -> list[str]:
     """The digest of the episode of each task, played by a fresh process."""
-    command = [sys.executable, __file__, str(seed), str(steps), *tasks]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    command = [sys.executable, "-m", "tests.tasks.playing", str(seed), str(steps), *tasks]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.split()
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from contract import check_contract, check_determinism, check_vector
-from golden import check_golden
-from playing import action_at, digests_elsewhere, play
 
+from tests.tasks.contract import check_contract, check_determinism, check_vector
+from tests.tasks.golden import check_golden
+from tests.tasks.playing import action_at, digests_elsewhere, play
 from tracrl.errors import TracrlError
 from tracrl.tasks.make import make_env, make_vec_env
 from tracrl.tasks.quiet import quiet

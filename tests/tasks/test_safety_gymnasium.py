@@ -9,10 +9,10 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
-from contract import check_contract, check_determinism, check_vector
-from golden import check_golden
-from playing import action_at, digests_elsewhere, play
 
+from tests.tasks.contract import check_contract, check_determinism, check_vector
+from tests.tasks.golden import check_golden
+from tests.tasks.playing import action_at, digests_elsewhere, play
 from tracrl.tasks import safety_gymnasium
 from tracrl.tasks.make import make_env
 from tracrl.tasks.simulators import MUJOCO
@@ -91,7 +91,7 @@ def test_the_simulator_is_silent(task: str) -> None:
 @pytest.mark.parametrize(
     ("mend", "error"),
     [
-        ("register_without_init = lambda: None", "Error"),
+        ("register_without_init = lambda _: None", "Error"),
         ("array_defaults = contextlib.nullcontext", "mutable default"),
         ("unpack_joint_ids = lambda: None", "incompatible function arguments"),
     ],

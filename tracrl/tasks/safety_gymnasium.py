@@ -6,11 +6,9 @@ import copy
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import inspect
 import math
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracrl.tasks.adapter import SafeEnv
+from tracrl.tasks.mending import register_without_init
 from tracrl.tasks.quiet import quiet
 from tracrl.tasks.table import Task
 
@@ -68,8 +67,12 @@ def make_velocity(name: str, render_mode: str | None) -> Any:
 
 @functools.cache
 def import_part(name: str) -> Any:
-    """A module of the package, with the mends that its import needs."""
-    register_without_init()
+    """A module of the package, with the mends that its import needs.
+
+    Mend of safety-gymnasium 1.0.0 for gymnasium >= 1.0: its ``__init__`` imports what is gone there
+    (``gymnasium.wrappers.compatibility``), and a package that is not needed (gymnasium_robotics).
+    """
+    register_without_init("safety_gymnasium")
     with array_defaults():
         module = importlib.import_module(name)
         if name == "safety_gymnasium.builder":
@@ -77,18 +80,6 @@ def import_part(name: str) -> Any:
             import_part("safety_gymnasium.utils.random_generator").RandomGenerator.sample_layout = sample_layout
             unpack_joint_ids()
     return module
-
-
-def register_without_init() -> None:
-    """Mend of safety-gymnasium 1.0.0 for gymnasium >= 1.0: its ``__init__`` imports what is gone there.
-
-    (``gymnasium.wrappers.compatibility``, and the package gymnasium_robotics.) Its modules need no more than
-    that the package is known.
-    """
-    if "safety_gymnasium" not in sys.modules:
-        spec = importlib.util.find_spec("safety_gymnasium")
-        assert spec is not None
-        sys.modules["safety_gymnasium"] = importlib.util.module_from_spec(spec)
 
 
 @contextmanager
