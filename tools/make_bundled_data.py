@@ -24,9 +24,7 @@ from tracrl.tasks.table import get_task
 BUNDLED = Path(tracrl.__file__).parent / "data" / "bundled"
 
 
-def thin(
-    episodes: Episodes, size: int, cells: int, seed: int, limits: tuple[float, ...]
-) -> NDArray[np.int64]:
+def thin(episodes: Episodes, size: int, cells: int, seed: int, limits: tuple[float, ...]) -> NDArray[np.int64]:
     """The numbers of ``size`` episodes, in the order of the source."""
     if size >= len(episodes):
         return np.arange(len(episodes))
@@ -53,14 +51,10 @@ def _bin(values: NDArray[np.float64], cells: int) -> NDArray[np.int64]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument(
-        "--cells", type=int, default=20, help="cells along each axis of the cost-return plane"
-    )
+    parser.add_argument("--cells", type=int, default=20, help="cells along each axis of the cost-return plane")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: the package's bundled folder")
     options = parser.parse_args()

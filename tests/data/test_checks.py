@@ -9,8 +9,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from made_up import dsrl_arrays
 
+from tests.data.made_up import dsrl_arrays
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5
 from tracrl.errors import TracrlError

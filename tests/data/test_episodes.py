@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up import dsrl_arrays, episodes_of
 
+from tests.data.made_up import dsrl_arrays, episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 

@@ -19,9 +19,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from made_up import dsrl_arrays
 from rich.console import Console
 
+from tests.data.made_up import dsrl_arrays
 from tracrl.data import fetch as module
 from tracrl.data.episodes import Episodes
 from tracrl.data.fetch import BASE_URL, fetch, verify
@@ -231,6 +231,14 @@ def test_a_dropped_connection_is_taken_up_where_it_broke(
         f"bytes={half + 100}-",
     ]
     assert [request.get("If-Range") for request in server.requests] == [None, '"one"', '"one"']
+
+
+def test_a_connection_that_keeps_dropping_is_fine_as_long_as_something_comes(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.send = [1000] * (3 * module.TRIES) + [None]
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    assert len(server.requests) == 3 * module.TRIES + 1
 
 
 def test_a_redirect_keeps_the_range(task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path) -> None:
@@ -482,10 +490,11 @@ def test_a_directory_that_cannot_be_made(task: Task, tmp_path: Path) -> None:
         fetch(task, base_url="http://127.0.0.1:9", directory=tmp_path / "file" / "below")
 
 
-def test_two_downloads_of_one_file_do_not_meet(task: Task, url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lock", [fcntl.LOCK_EX, fcntl.LOCK_SH], ids=["downloading", "verifying"])
+def test_two_downloads_of_one_file_do_not_meet(task: Task, url: str, tmp_path: Path, lock: int) -> None:
     leave_part(tmp_path, b"x" * 10, url)
     with (tmp_path / f"{NAME}.part").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
+        fcntl.flock(other, lock)
         with pytest.raises(TracrlError, match=f"Another process is downloading {NAME}: wait for it"):
             fetch(task, base_url=url, directory=tmp_path)
     assert (tmp_path / f"{NAME}.part").read_bytes() == b"x" * 10

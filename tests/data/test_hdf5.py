@@ -13,8 +13,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from made_up import dsrl_arrays, episodes_of
 
+from tests.data.made_up import dsrl_arrays, episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
 from tracrl.errors import TracrlError
@@ -39,6 +39,9 @@ def test_what_is_written_is_read_back(tmp_path: Path, compact: bool) -> None:
     assert again.action_high.tolist() == [3, 4]
     assert {key: again.metadata[key] for key in metadata} == metadata
     assert again.metadata["file"] == "mine.hdf5"
+    write_hdf5(again, tmp_path / "renamed.hdf5", compact=compact)
+    with h5py.File(tmp_path / "renamed.hdf5") as file:
+        assert "file" not in file.attrs  # the name of a file is no fact about the data in it
 
 
 @pytest.mark.parametrize("text", ["20", "true", "[1, 2]", '"quoted"', "", "plain words", "größer"])

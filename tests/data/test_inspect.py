@@ -13,10 +13,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from made_up import dsrl_arrays, episodes_of
 from matplotlib.axes import Axes
 from rich.console import Console
 
+from tests.data.made_up import dsrl_arrays, episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.data.inspect import check, coverage, default_limits, plot_scatter, print_summary, summarise

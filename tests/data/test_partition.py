@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_up import episodes_of
 
+from tests.data.made_up import episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Segments, cut_segments, is_safe, partition, split
 from tracrl.errors import TracrlError
@@ -134,6 +134,9 @@ def test_below_ratio_one_each_episode_gives_a_sixth_of_the_steps_beyond_the_segm
     segments = cut_segments(long_and_short(), 0.1, short, np.random.default_rng(0))  # type: ignore[arg-type]
     # L = 2: ⌊18 / 6⌋ = 3 an episode, and every episode is long enough
     assert len(segments.first) == 9
+    segments = cut_segments(long_and_short(), 0.45, short, np.random.default_rng(0))  # type: ignore[arg-type]
+    # L = 9: ⌊11 / 6⌋ = 1 an episode
+    assert len(segments.first) == pool
 
 
 def test_there_is_a_segment_an_episode_however_little_is_left_beyond_it() -> None:
