@@ -174,7 +174,7 @@ def methods(options: MethodsOptions) -> int:
 class TrainOptions:
     """Train limits × seeds runs of a method as one stack, then evaluate them."""
 
-    task: tyro.conf.Positional[str | None] = None
+    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None
     """the task whose data and simulator are used; none for a file of your own"""
     data: Path | None = None
     """a file of episodes, in place of the task's own"""

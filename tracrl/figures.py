@@ -45,9 +45,11 @@ def plot_scores(scores: Scores, path: Path, title: str) -> None:
                 cost.mean(), reward.mean(), s=90, color=colour, edgecolor="white", lw=1.2, zorder=3, label=f"{limit:g}"
             )
         axes.set_xlim(-0.05, right)
+        low, high = float(scores.rewards.min()), float(scores.rewards.max())
+        axes.set_ylim(min(0.0, low) - 0.05, max(1.0, high) + 0.05)
         axes.set_xlabel("normalised cost (cost / limit); safe up to 1")
         axes.set_ylabel("normalised reward")
-        axes.legend(title="cost limit", frameon=False, loc="best", fontsize=8, title_fontsize=8)
+        axes.legend(title="cost limit", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         axes.grid(alpha=0.25)
 
 

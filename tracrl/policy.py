@@ -155,7 +155,7 @@ class MLPPolicy(Policy):
         named = (
             (f"{name}{i}", t) for i, pair in enumerate(layers) for name, t in zip(("weight", "bias"), pair, strict=True)
         )
-        return cls(facts, {key: np.array(tensor.cpu(), np.float32) for key, tensor in named})
+        return cls(facts, {key: np.array(tensor.cpu().numpy(), np.float32) for key, tensor in named})
 
     @property
     def observation_size(self) -> int:

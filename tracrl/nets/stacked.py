@@ -20,26 +20,38 @@ DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
 
 
 class StackedLinear(nn.Module):
-    """x ↦ scale · x W + b for each run: weight (R, in, out), bias (R, 1, out), input (R, rows, in)."""
+    """x ↦ scale · x W + b for each run: weight (R, in, out), bias (R, 1, out), input (R, rows, in).
+
+    With ``members`` each run has an ensemble of K such layers: weight (R, K, in, out), bias (R, K, 1, out), input
+    (R · K, rows, in).
+    """
 
     def __init__(
-        self, generators: Sequence[torch.Generator], inputs: int, outputs: int, init: Initialiser, gain: float
+        self,
+        generators: Sequence[torch.Generator],
+        inputs: int,
+        outputs: int,
+        init: Initialiser,
+        gain: float,
+        members: int | None = None,
     ):
         super().__init__()
-        weights, biases = zip(*(_initial(g, inputs, outputs, init, gain) for g in generators), strict=True)
-        self.weight = nn.Parameter(torch.stack(weights))
-        self.bias = nn.Parameter(torch.stack(biases)[:, None])
+        drawn = [_initial(g, inputs, outputs, init, gain) for g in generators for _ in range(members or 1)]
+        lead = (len(generators),) if members is None else (len(generators), members)
+        self.weight = nn.Parameter(torch.stack([w for w, _ in drawn]).view(*lead, inputs, outputs))
+        self.bias = nn.Parameter(torch.stack([b for _, b in drawn]).view(*lead, 1, outputs))
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
         # Scaling the weights costs nothing; baddbmm's own alpha would cost a pass over x in the backward direction.
         weight = self.weight if scale == 1.0 else self.weight * scale
-        return torch.baddbmm(self.bias, x, weight)
+        return torch.baddbmm(self.bias.flatten(0, -3), x, weight.flatten(0, -3))
 
 
 class StackedMLP(nn.Module):
     """ReLU layers, dropout after each, and ``output`` on the last (R, rows, in) → (R, rows, out).
 
-    ``generators`` has one a run: each run's first weights depend on its own generator alone.
+    ``generators`` has one a run: each run's first weights depend on its own generator alone. With ``members`` each run
+    has an ensemble of K networks that see the same rows: (R, rows, in) → (R, K, rows, out).
     """
 
     def __init__(
@@ -50,22 +62,28 @@ class StackedMLP(nn.Module):
         output: Callable[[Tensor], Tensor] | None = None,
         dropout: float = 0.0,
         init: Initialiser = "uniform",
+        hidden: Callable[[Tensor], Tensor] = torch.relu_,
+        members: int | None = None,
     ):
         super().__init__()
         hidden_gain = 2.0**0.5
         last = len(sizes) - 2
         layers = [
-            StackedLinear(generators, a, b, init, 1.0 if i == last else hidden_gain)
+            StackedLinear(generators, a, b, init, 1.0 if i == last else hidden_gain, members)
             for i, (a, b) in enumerate(itertools.pairwise(sizes))
         ]
         self.layers: Sequence[StackedLinear] = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.hidden = hidden
         self.output = output
+        self.members = members
         self.dropped = round(dropout * 256)
 
     def forward(self, x: Tensor, mask_key: Callable[[int], Tensor] | None = None) -> Tensor:
         """``mask_key(stream)`` gives the keys (R,) of the dropout masks; without it nothing is dropped."""
         dropping = mask_key is not None and self.dropped > 0
         scale = 1.0
+        if self.members is not None:
+            x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x, scale)
             if dropping:
@@ -73,8 +91,10 @@ class StackedMLP(nn.Module):
                 x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped)
                 scale = 256 / (256 - self.dropped)
             else:
-                x = torch.relu(x)
+                x = self.hidden(x)
         x = self.layers[-1](x, scale)
+        if self.members is not None:
+            x = x.unflatten(0, (-1, self.members))
         return x if self.output is None else self.output(x)
 
     def weights(self) -> list[tuple[Tensor, Tensor]]:
@@ -104,7 +124,8 @@ class StackedAdam(nn.Module):
         for i, parameter in enumerate(self._parameters_of):
             self.register_buffer(f"m{i}", torch.zeros_like(parameter))
             self.register_buffer(f"v{i}", torch.zeros_like(parameter))
-        self.register_buffer("count", torch.zeros(len(self._parameters_of[0]), device=self._parameters_of[0].device))
+        first = self._parameters_of[0]
+        self.register_buffer("count", torch.zeros(len(first), dtype=torch.float64, device=first.device))
 
     def restart(self) -> None:
         """Forget all moments."""
@@ -119,6 +140,7 @@ class StackedAdam(nn.Module):
     def move(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
         first, second = self.betas
         self.count += 1
+        # In float64: early on 1 − 0.999 has too few digits left in float32.
         correction_1 = 1 - first**self.count
         correction_2 = 1 - second**self.count
         for i, (parameter, gradient) in enumerate(zip(self._parameters_of, gradients, strict=True)):
@@ -126,8 +148,8 @@ class StackedAdam(nn.Module):
             m.lerp_(gradient, 1 - first)
             v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
             shape = (-1, *[1] * (parameter.dim() - 1))
-            size = (rate / correction_1).view(shape)
-            parameter.sub_(size * m / ((v / correction_2.view(shape)).sqrt_().add_(self.eps)))
+            size = (rate / correction_1).to(m.dtype).view(shape)
+            parameter.sub_(size * m / ((v / correction_2.to(v.dtype).view(shape)).sqrt_().add_(self.eps)))
 
 
 def generators(seeds: Sequence[int], purpose: int = 0) -> list[torch.Generator]:

@@ -73,12 +73,11 @@ class RunDirectory:
     def finished(self) -> bool:
         return self.policy.exists()
 
-    def open(self, config: Mapping[str, Any], resume: bool) -> None:
-        """Begin a run here, or make sure that what lies here is the same run and may go on."""
+    def check(self, config: Mapping[str, Any], resume: bool) -> None:
+        """A run may begin here, or what lies here is the same run and may go on. Writes nothing."""
         if not self.config.exists():
-            if self.path.exists() and any(self.path.iterdir()) and not resume:
-                raise TracrlError(f"{self.path} is not empty and holds no run: choose another --out.")
-            write_json(self.config, config)
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise TracrlError(f"{self.path} is there already and holds no run: choose another --out.")
             return
         there = read_json(self.config)
         if not resume:
@@ -93,6 +92,11 @@ class RunDirectory:
                     "choose another --out."
                 )
         raise TracrlError(f"{self.config} was edited: its identity does not match its contents; choose another --out.")
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Say what is trained here."""
+        if not self.config.exists():
+            write_json(self.config, config)
 
     def read_config(self) -> dict[str, Any]:
         config = read_json(self.config)

@@ -77,14 +77,18 @@ def fit(
     runs = _runs(limits, seeds)
     progress = progress or Silence()
     trained = runs if method.depends_on_limit else [RunSpec(float(limits[0]), int(seed)) for seed in seeds]
+    steps = _evaluation_steps(method.updates, evaluations)
+    chosen = choose_device(device)
     directory = None if out is None else RunDirectory(Path(out))
+    config = describe(method, data, trained, limits, seeds)
     if directory is not None:
-        directory.open(describe(method, data, trained, limits, seeds), resume)
+        directory.check(config, resume)
         if directory.finished:
             return _finished(directory)
-    chosen = choose_device(device)
     with ExitStack() as closing:
         stack = closing.enter_context(Stack(method, data, trained, chosen))
+        if directory is not None:
+            directory.begin(config)  # only now: data, limits and settings have been accepted
         loop = _Loop(method, stack, runs, directory, progress)
         if directory is not None and directory.checkpoint.exists():
             loop.restore(Checkpoint.load(directory.checkpoint))
@@ -95,7 +99,7 @@ def fit(
         closing.callback(loop.close_logs)
         closing.enter_context(progress)
         stop = closing.enter_context(_stop_flag())
-        return loop.run(stop, _evaluation_steps(method.updates, evaluations), checkpoint_seconds)
+        return loop.run(stop, steps, checkpoint_seconds)
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.methods.bc import BCAll, BCSafe
+from tracrl.methods.method import RunSpec
+from tracrl.methods.sampling import RowSampler
+from tracrl.nets import random
+
+CPU = torch.device("cpu")
+
+
+def test_rows_are_drawn_evenly_and_only_from_chosen_episodes(small_data: Episodes) -> None:
+    chosen = [small_data.total_costs <= 3, np.arange(len(small_data)) == 5]
+    sampler = RowSampler(small_data, chosen, CPU)
+    rows = sampler.draw(random.keys(torch.tensor([0, 1]), torch.tensor(0), 0), 40_000).numpy()
+    for mine, mask in zip(rows, chosen, strict=True):
+        episode = np.searchsorted(small_data.offsets, mine, side="right") - 1
+        allowed = np.flatnonzero(np.repeat(mask, small_data.lengths))
+        assert mask[episode].all()
+        counts = np.bincount(mine, minlength=small_data.rows)[allowed]
+        expected = 40_000 / len(allowed)
+        assert counts.min() > 0
+        assert ((counts - expected) ** 2 / expected).sum() < len(allowed) + 6 * (2 * len(allowed)) ** 0.5
+
+
+def test_loss_is_the_mean_square_by_hand(small_data: Episodes) -> None:
+    stack = BCAll(batch_size=7, hidden=(4,)).learner(small_data, [RunSpec(0.0, 3)], CPU)
+    rows = stack.sampler.draw(stack.key(0), 7)[0].numpy()
+    x = torch.from_numpy(small_data.observations[rows])
+    (w1, b1), (w2, b2) = stack.network.weights()
+    mean = torch.tanh(torch.relu(x @ w1[0] + b1[0]) @ w2[0] + b2[0]).numpy()
+    expected = ((mean - small_data.actions[rows]) ** 2).mean()
+    assert float(stack.update()["loss"]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_runs_of_a_stack_are_runs_alone(small_data: Episodes) -> None:
+    method = BCSafe(updates=5, batch_size=16, hidden=(8,))
+    runs = [RunSpec(3.0, 0), RunSpec(5.0, 1)]
+    together = method.learner(small_data, runs, CPU)
+    alone = [method.learner(small_data, [run], CPU) for run in runs]
+    for _ in range(5):
+        together.update()
+        for single in alone:
+            single.update()
+    for name, tensor in together.state_dict().items():
+        for r, single in enumerate(alone):
+            assert torch.allclose(tensor[r], single.state_dict()[name][0], atol=1e-6), name
+
+
+def test_cloning_the_safe_is_tamer_than_cloning_all(small_data: Episodes) -> None:
+    def boldness(method: BCAll | BCSafe) -> float:
+        stack = method.learner(small_data, [RunSpec(2.0, 0)], CPU)
+        for _ in range(400):
+            stack.update()
+        return float(np.abs(stack.policy()[0].act(small_data.observations)).mean())
+
+    assert boldness(BCSafe(rate=3e-3, batch_size=128, hidden=(32,))) < 0.6 * boldness(
+        BCAll(rate=3e-3, batch_size=128, hidden=(32,))
+    )
+
+
+def test_nothing_safe_to_clone_is_said(small_data: Episodes) -> None:
+    bold = small_data.select(np.flatnonzero(small_data.total_costs > 2))
+    with pytest.raises(TracrlError, match="No episode is safe at cost limit 1"):
+        BCSafe().learner(bold, [RunSpec(1.0, 0)], CPU)

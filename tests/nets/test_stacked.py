@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tracrl.nets import random
+from tracrl.nets.stacked import StackedAdam, StackedLinear, StackedMLP, generators
+
+SIZES = (3, 16, 16, 2)
+
+
+def test_a_run_starts_with_the_same_weights_alone_and_in_a_stack() -> None:
+    for init in ("orthogonal", "uniform"):
+        together = StackedMLP(generators([7, 8, 9]), SIZES, init=init)  # type: ignore[arg-type]
+        alone = StackedMLP(generators([8]), SIZES, init=init)  # type: ignore[arg-type]
+        for stacked, single in zip(together.parameters(), alone.parameters(), strict=True):
+            assert torch.equal(stacked[1:2], single)
+
+
+def test_orthogonal_layers_keep_lengths_up_to_the_gain() -> None:
+    weight = StackedLinear(generators([0]), 8, 20, "orthogonal", 2**0.5).weight[0].detach()
+    assert torch.allclose(weight @ weight.T, 2 * torch.eye(8), atol=1e-5)
+
+
+def test_a_stack_is_its_networks_side_by_side() -> None:
+    network = StackedMLP(generators([0, 1]), SIZES, output=torch.tanh)
+    x = torch.randn(2, 5, 3)
+    for r in range(2):
+        layers: list[nn.Module] = []
+        for stacked in network.layers:
+            layer = nn.Linear(*stacked.weight.shape[1:])
+            layer.weight.data = stacked.weight.data[r].T
+            layer.bias.data = stacked.bias.data[r, 0]
+            layers += [layer, nn.ReLU()]
+        plain = nn.Sequential(*layers[:-1], nn.Tanh())
+        assert torch.allclose(network(x)[r], plain(x[r]), atol=1e-6)
+
+
+def test_dropout_keeps_the_mean_of_a_layer() -> None:
+    network = StackedMLP(generators([0]), (1, 4096, 1), dropout=0.25)
+    with torch.no_grad():
+        network.layers[0].weight.fill_(1.0)
+        network.layers[0].bias.zero_()
+        network.layers[1].weight.fill_(1 / 4096)
+        network.layers[1].bias.zero_()
+    x = torch.ones(1, 64, 1)
+    key = random.keys(torch.tensor([0]), torch.tensor(0), 0)
+    assert torch.allclose(network(x), torch.ones(1, 64, 1), atol=1e-5)
+    dropped = network(x, lambda stream: key + stream).detach()
+    assert abs(float(dropped.mean()) - 1) < 0.005
+    assert float(dropped.std()) > 0.005
+
+
+def test_adam_is_pytorchs_adam() -> None:
+    torch.manual_seed(0)
+    mine = nn.Parameter(torch.randn(3, 4, 5))
+    theirs = nn.Parameter(mine.detach().clone())
+    adam = StackedAdam([mine])
+    reference = torch.optim.Adam([theirs], lr=1e-2)
+    target = torch.randn(3, 4, 5)
+    for _ in range(20):
+        adam.step((mine - target).square().sum((1, 2)), 1e-2)
+        reference.zero_grad()
+        (theirs - target).square().sum().backward()
+        reference.step()
+    assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+def test_adam_restarts_from_nothing() -> None:
+    parameter = nn.Parameter(torch.ones(1, 2))
+    adam = StackedAdam([parameter])
+    adam.step(parameter.square().sum(1), 0.1)
+    assert adam.count.tolist() == [1]
+    adam.restart()
+    assert all(not buffer.any() for buffer in adam.buffers())

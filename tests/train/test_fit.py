@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tracrl
+from tests.conftest import make_small_data
+from tracrl.data.episodes import Episodes
+from tracrl.data.hdf5 import write_hdf5
+from tracrl.errors import TracrlError
+from tracrl.methods.bc import BCAll, BCSafe
+from tracrl.methods.trac import TraC
+from tracrl.policy import Policy
+from tracrl.train import fit as fit_module
+from tracrl.train.checkpoint import Checkpoint
+from tracrl.train.fit import Interrupted, fit
+from tracrl.train.progress import Silence
+from tracrl.train.stack import Stack, _parts
+
+SMALL = TraC(updates=30, clone_updates=10, batch_size=6, hidden=(16, 16), warmup=4, rate=1e-3, clone_rate=1e-3)
+LIMITS, SEEDS = [3.0, 4.0], [0, 10]
+
+
+def same(a: Policy, b: Policy) -> bool:
+    return a.facts == b.facts and all(np.array_equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
+
+
+class StopAt(Silence):
+    """Presses Ctrl-C after so many updates."""
+
+    def __init__(self, step: int):
+        self.at = step
+
+    def advance(self, step: int, phase: str, loss: torch.Tensor) -> None:
+        if step >= self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+            self.at = 10**9
+
+
+def test_limits_times_seeds_in_order(small_data: Episodes) -> None:
+    run = fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS)
+    assert run.policy.facts.limits == (3, 3, 4, 4)
+    assert run.policy.facts.seeds == (0, 10, 0, 10)
+    assert run.directory is None
+    assert {row["phase"] for row in run.history} == {"cloning", "classification"}
+
+
+def test_a_stack_is_its_runs_however_it_is_cut(small_data: Episodes) -> None:
+    together = fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS).policy
+    for i, (limit, seed) in enumerate((limit, seed) for limit in LIMITS for seed in SEEDS):
+        alone = fit(SMALL, small_data, limits=[limit], seeds=[seed]).policy
+        for name, tensor in alone.tensors.items():
+            assert np.allclose(tensor[0], together.tensors[name][i], atol=1e-5), (name, limit, seed)
+
+
+@pytest.mark.parametrize(
+    ("runs", "cores", "parts"), [(1, 2, 1), (2, 2, 2), (3, 2, 3), (9, 2, 2), (9, 16, 9), (4, 1, 1)]
+)
+def test_runs_are_shared_out_over_the_cores(runs: int, cores: int, parts: int) -> None:
+    assert _parts(runs, cores) == parts
+
+
+def test_a_checkpoint_does_not_know_how_the_stack_was_cut(small_data: Episodes) -> None:
+    runs = [fit_module.RunSpec(limit, 0) for limit in (3.0, 4.0, 5.0)]
+    cpu = torch.device("cpu")
+    with Stack(SMALL, small_data, runs, cpu, threads=3) as many, Stack(SMALL, small_data, runs, cpu, threads=1) as one:
+        assert (len(many.learners), len(one.learners)) == (3, 1)
+        many.update(15)
+        one.restore(many.state(), many.step)
+        many.update(10)
+        one.update(10)
+        for name, tensor in many.state().items():
+            assert torch.allclose(tensor, one.state()[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("stop", [3, 10, 17])
+def test_stopped_and_resumed_it_ends_with_the_same_weights(small_data: Episodes, tmp_path: Path, stop: int) -> None:
+    whole = fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS, out=tmp_path / "whole")
+    with pytest.raises(Interrupted, match=rf"Stopped after \d+ of 30 updates.*{tmp_path}.*--resume"):
+        fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS, out=tmp_path / "cut", progress=StopAt(stop))
+    assert not (tmp_path / "cut" / "policy.safetensors").exists()
+    resumed = fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS, out=tmp_path / "cut", resume=True)
+    assert same(whole.policy, resumed.policy)
+    for name in ("metrics.csv", "config.json", "policy.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+
+
+def test_killed_and_resumed_it_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """SIGKILL in the middle: what was since the last checkpoint is lost, and nothing else."""
+    data = make_small_data()
+    write_hdf5(data, tmp_path / "data.hdf5")
+    script = (
+        "import sys, torch, tracrl\n"
+        "torch.set_num_threads(1)\n"
+        "method = tracrl.TraC(updates=1500, clone_updates=500, batch_size=6, hidden=(16, 16), warmup=4, rate=1e-3)\n"
+        "data = tracrl.load_dataset(sys.argv[1])\n"
+        "tracrl.fit(method, data, limits=[4.0], out=sys.argv[2], resume=True, checkpoint_seconds=0.05)\n"
+    )
+
+    def start(out: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "data.hdf5"), str(tmp_path / out)])
+
+    whole = start("whole")
+    cut = start("cut")
+    checkpoint = tmp_path / "cut" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 100
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    cut.kill()
+    cut.wait()
+    reached = Checkpoint.load(checkpoint).step
+    assert 0 < reached < 1500
+    assert start("cut").wait(120) == 0
+    assert whole.wait(120) == 0
+    assert same(tracrl.load_policy(tmp_path / "whole"), tracrl.load_policy(tmp_path / "cut"))
+    steps = [int(row["step"]) for row in csv.DictReader((tmp_path / "cut" / "metrics.csv").open())]
+    assert steps == sorted(set(steps)), "no step is logged twice"
+    assert (tmp_path / "whole" / "metrics.csv").read_bytes() == (tmp_path / "cut" / "metrics.csv").read_bytes()
+
+
+def test_the_directory_explains_itself(small_data: Episodes, tmp_path: Path) -> None:
+    fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS, out=tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["method"] == "trac"
+    assert config["settings"]["alpha"] == 0.2
+    assert config["limits"] == LIMITS
+    assert config["seeds"] == SEEDS
+    assert config["data"] == {"fingerprint": small_data.fingerprint, "episodes": 60, "rows": small_data.rows}
+    assert config["versions"]["torch"] == torch.__version__
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    assert len(rows) == 30 * 4
+    assert float(rows[-1]["accuracy"]) <= 1
+    assert any((tmp_path / "run" / "tensorboard").rglob("events*"))
+    assert not list((tmp_path / "run").glob(".*")), "nothing half-written is left"
+
+
+def test_a_finished_run_is_not_trained_again(small_data: Episodes, tmp_path: Path) -> None:
+    first = fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run")
+    before = (tmp_path / "run" / "policy.safetensors").stat().st_mtime_ns
+    again = fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
+    assert same(first.policy, again.policy)
+    assert (tmp_path / "run" / "policy.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(TracrlError, match="holds a finished run: go on with --resume, or choose another --out"):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run")
+
+
+def test_another_run_in_the_directory_is_said(small_data: Episodes, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(SMALL, small_data, limits=LIMITS, out=out)
+    with pytest.raises(TracrlError, match=r"settings differ in alpha \(0.2 there, 0.3 here\)"):
+        fit(replace(SMALL, alpha=0.3), small_data, limits=LIMITS, out=out, resume=True)
+    with pytest.raises(TracrlError, match=r"limits are different \(\[3.0, 4.0\] there, \[3.0\] here\)"):
+        fit(SMALL, small_data, limits=[3.0], out=out, resume=True)
+    with pytest.raises(TracrlError, match=r"method are different \('trac' there, 'bc-all' here\)"):
+        fit(BCAll(), small_data, limits=LIMITS, out=out, resume=True)
+    with pytest.raises(TracrlError, match="data differ in fingerprint"):
+        fit(SMALL, make_small_data(seed=1), limits=LIMITS, out=out, resume=True)
+
+
+def test_a_checkpoint_of_another_method_or_shape_is_said(small_data: Episodes, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "a", progress=StopAt(5))
+    other = replace(SMALL, hidden=(8, 8))
+    with pytest.raises(Interrupted):
+        fit(other, small_data, limits=LIMITS, out=tmp_path / "b", progress=StopAt(5))
+    (tmp_path / "b" / "checkpoint.safetensors").write_bytes((tmp_path / "a" / "checkpoint.safetensors").read_bytes())
+    with pytest.raises(
+        TracrlError, match=r"The checkpoint does not fit: network.layers.0.weight should have shape \(2, 3, 8\)"
+    ):
+        fit(other, small_data, limits=LIMITS, out=tmp_path / "b", resume=True)
+    with pytest.raises(Interrupted):
+        fit(BCSafe(updates=30), small_data, limits=LIMITS, out=tmp_path / "c", progress=StopAt(5))
+    (tmp_path / "c" / "checkpoint.safetensors").write_bytes((tmp_path / "a" / "checkpoint.safetensors").read_bytes())
+    with pytest.raises(TracrlError, match="The checkpoint is one of trac, not of bc-safe"):
+        fit(BCSafe(updates=30), small_data, limits=LIMITS, out=tmp_path / "c", resume=True)
+
+
+def test_a_checkpoint_that_is_cut_off_is_said(small_data: Episodes, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", progress=StopAt(5))
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(TracrlError, match="is not a whole checkpoint"):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
+
+
+def test_a_full_disk_loses_nothing_that_was_saved(
+    small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=out, progress=StopAt(5))
+    before = (out / "checkpoint.safetensors").read_bytes()
+
+    def full(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(TracrlError, match=r"The disk is full: .*checkpoint.safetensors was not written"):
+        fit(SMALL, small_data, limits=LIMITS, out=out, resume=True, checkpoint_seconds=0)
+    monkeypatch.undo()
+    assert (out / "checkpoint.safetensors").read_bytes() == before
+    assert not list(out.glob(".*"))
+    assert same(
+        fit(SMALL, small_data, limits=LIMITS, out=out, resume=True).policy, fit(SMALL, small_data, limits=LIMITS).policy
+    )
+
+
+def test_cloning_everything_is_trained_once_for_all_limits(small_data: Episodes) -> None:
+    run = fit(BCAll(updates=5, hidden=(8,)), small_data, limits=LIMITS, seeds=SEEDS)
+    assert run.policy.facts.limits == (3, 3, 4, 4)
+    assert len(run.history) == 5 * 2
+    assert np.array_equal(run.policy.tensors["weight0"][:2], run.policy.tensors["weight0"][2:])
+
+
+def test_divergence_is_said(small_data: Episodes) -> None:
+    with pytest.raises(TracrlError, match=r"diverged: at update .* lower the learning rate"):
+        fit(replace(SMALL, clone_rate=1e38, updates=200), small_data, limits=[4.0])
+
+
+@pytest.mark.parametrize(
+    ("limits", "seeds", "words"),
+    [
+        ([], [0], "At least one limit and one seed"),
+        ([1.0], [], "At least one limit and one seed"),
+        ([1.0, 1.0], [0], "--limits names a value twice"),
+        ([1.0], [3, 3], "--seeds names a value twice: 3 3"),
+        ([-1.0], [0], "--limits must be numbers of 0 or more"),
+        ([float("nan")], [0], "--limits must be numbers of 0 or more"),
+    ],
+)
+def test_bad_limits_and_seeds_are_said(small_data: Episodes, limits: list[float], seeds: list[int], words: str) -> None:
+    with pytest.raises(TracrlError, match=words):
+        fit(SMALL, small_data, limits=limits, seeds=seeds)
+
+
+def test_no_gpu_is_said(small_data: Episodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(TracrlError, match="no CUDA GPU on this machine; use --device cpu"):
+        fit(SMALL, small_data, limits=[4.0], device="cuda")
+
+
+def test_training_works_outside_the_main_thread(small_data: Episodes) -> None:
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(fit(SMALL, small_data, limits=[4.0])))
+    thread.start()
+    thread.join()
+    assert len(results) == 1
+
+
+def test_evaluated_on_the_way_final_and_best_are_kept_apart(tmp_path: Path) -> None:
+    data = tracrl.load_dataset("BallRun")
+    method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
+    options = {"limits": [10, 40], "evaluate_on": "BallRun", "evaluations": 4, "episodes": 2}
+    whole = fit(method, data, out=tmp_path / "whole", **options)
+    assert whole.scores is not None
+    assert whole.best_scores is not None
+    assert not whole.scores.better_than(whole.best_scores).any()
+    rows = list(csv.DictReader((tmp_path / "whole" / "evaluations.csv").open()))
+    assert [int(row["step"]) for row in rows] == [5, 5, 10, 10, 15, 15, 20, 20]
+    assert float(rows[-1]["return"]) == pytest.approx(whole.scores.returns[1].mean(), rel=1e-5)
+    again = tracrl.evaluate(whole.policy, "BallRun", episodes=2)
+    assert np.array_equal(again.returns, whole.scores.returns)
+    with pytest.raises(Interrupted):
+        fit(method, data, out=tmp_path / "cut", progress=StopAt(12), **options)
+    resumed = fit(method, data, out=tmp_path / "cut", resume=True, **options)
+    for name in ("scores.json", "best_scores.json", "best.safetensors", "evaluations.csv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+    assert resumed.best is not None
