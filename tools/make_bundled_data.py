@@ -4,7 +4,8 @@
 
 The plane is cut into cells and the fullest cells give up episodes first, so that the picture keeps its shape
 while the file shrinks. The ends of the data (lowest and highest return and cost, the best safe episode at
-each of the task's limits) are always kept. The same source and seed give the same episodes.
+each of the task's limits) are always kept, as are enough safe and unsafe episodes at each limit. The same source and
+seed give the same episodes.
 """
 
 from __future__ import annotations
@@ -13,55 +14,34 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 import tracrl
-from tracrl.data.episodes import Episodes
+from tracrl.collect.thinning import CELLS, thin
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
 from tracrl.tasks.table import get_task
 
 BUNDLED = Path(tracrl.__file__).parent / "data" / "bundled"
 
 
-def thin(episodes: Episodes, size: int, cells: int, seed: int, limits: tuple[float, ...]) -> NDArray[np.int64]:
-    """The numbers of ``size`` episodes, in the order of the source."""
-    if size >= len(episodes):
-        return np.arange(len(episodes))
-    costs, returns = episodes.total_costs, episodes.returns
-    kept = {int(pick(values)) for pick in (np.argmin, np.argmax) for values in (costs, returns)}
-    for limit in limits:
-        if (safe := costs <= limit).any():
-            kept.add(int(np.argmax(np.where(safe, returns, -np.inf))))
-    cell = _bin(costs, cells) * cells + _bin(returns, cells)
-    # An episode's place in its cell's shuffled queue; taking the lowest places first caps every cell alike.
-    shuffled = np.random.default_rng(seed).permutation(len(episodes))
-    place = np.empty(len(episodes), np.int64)
-    for number in np.unique(cell):
-        members = shuffled[cell[shuffled] == number]
-        place[members] = np.arange(len(members))
-    place[list(kept)] = -1
-    queue = shuffled[np.argsort(place[shuffled], kind="stable")]
-    return np.sort(queue[:size])
-
-
-def _bin(values: NDArray[np.float64], cells: int) -> NDArray[np.int64]:
-    low, high = values.min(), values.max()
-    return np.minimum((values - low) / max(high - low, 1e-12) * cells, cells - 1).astype(np.int64)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--cells", type=int, default=20, help="cells along each axis of the cost-return plane")
+    parser.add_argument("--cells", type=int, default=CELLS, help="cells along each axis of the cost-return plane")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: the package's bundled folder")
     options = parser.parse_args()
 
     source = read_hdf5(options.source)
     task = get_task(str(source.task))
-    chosen = source.select(thin(source, options.episodes, options.cells, options.seed, task.limits))
+    kept = thin(
+        source.total_costs,
+        source.returns,
+        options.episodes,
+        limits=task.limits,
+        cells=options.cells,
+        seed=options.seed,
+    )
+    chosen = source.select(kept)
     metadata = {
         "task": task.name,
         "made_by": source.metadata.get("made_by", "unknown"),

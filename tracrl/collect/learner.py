@@ -1,0 +1,181 @@
+"""The training of the behaviour: rounds of whole episodes, snapshots on the way, a checkpoint to go on from."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tracrl.collect.pool import RolloutPool
+from tracrl.collect.ppo import PPO, PPOSettings
+from tracrl.collect.progress import Front, Progress
+from tracrl.collect.rollout import Behaviour, Order, Rollout
+from tracrl.train.checkpoint import Checkpoint
+
+CHECKPOINT_SECONDS = 20.0
+_FIRST_WEIGHTS, _LEARNING, _SHUFFLING = range(3)  # purposes that random numbers are drawn for
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """How the behaviour is trained; the same numbers serve every task."""
+
+    rounds: int = 100
+    """a round's steps are the training's divided by this, within the bounds below"""
+    fewest_steps: int = 2_000
+    most_steps: int = 32_000
+    fewest_episodes: int = 8
+    """a round has at least so many penalties to compare"""
+    warm_up: int = 8
+    """episodes whose observations start the normalisation; nothing is learned from them"""
+    highest_penalty: float = 0.95
+    """of 1, where nothing but cost counts; below it, what earns more among the careful is still preferred"""
+    at_the_ends: float = 0.1
+    """share of episodes with the lowest penalty, and with the highest"""
+    snapshots: tuple[float, ...] = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    """shares of the training after which the policy is kept for the recording"""
+    ppo: PPOSettings = field(default_factory=PPOSettings)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The policy after so many steps of training."""
+
+    step: int
+    behaviour: Behaviour
+
+
+class Learner:
+    """Trains one behaviour. What it becomes is determined by settings, seed and environment, not by the processes."""
+
+    def __init__(self, pool: RolloutPool, steps: int, seed: int, settings: LearnerSettings):
+        self.pool, self.steps, self.seed, self.settings = pool, steps, seed, settings
+        first = int(np.random.SeedSequence((seed, _FIRST_WEIGHTS)).generate_state(1)[0])
+        self.ppo = PPO(pool.facts.observation_size, pool.facts.action_size, settings.ppo, first)
+        self.round = 0
+        self.done = 0
+        """steps so far"""
+        self.length = float(pool.facts.max_steps or 1000)
+        """mean steps of an episode in the last round, the guess for the next"""
+        self.snapshots: list[Snapshot] = []
+        self.front = Front()
+
+    def run(self, checkpoint: Path | None, progress: Progress, seconds: float = CHECKPOINT_SECONDS) -> list[Snapshot]:
+        """Train to the end, from the checkpoint where there is one."""
+        if checkpoint is not None and checkpoint.exists():
+            self.restore(Checkpoint.load(checkpoint))
+        threads = torch.get_num_threads()
+        # One thread: the networks are small, and sums over threads would depend on their number.
+        torch.set_num_threads(1)
+        progress.learning(self.done, self.steps, self.front)
+        saved = time.monotonic()
+        try:
+            while self.done < self.steps:
+                self.turn()
+                progress.learning(self.done, self.steps, self.front)
+                if checkpoint is not None and (self.done >= self.steps or time.monotonic() - saved > seconds):
+                    self.checkpoint().save(checkpoint)
+                    saved = time.monotonic()
+        finally:
+            torch.set_num_threads(threads)
+        return self.snapshots
+
+    def turn(self) -> None:
+        """One round: play, learn, and keep a snapshot where one is due."""
+        if self.round == 0:
+            self._warm_up()
+        behaviour = self.ppo.behaviour()
+        self._keep(behaviour)
+        settings = self.settings
+        wanted = min(max(self.steps / settings.rounds, settings.fewest_steps), settings.most_steps)
+        episodes = max(settings.fewest_episodes, math.ceil(wanted / self.length))
+        penalties, seeds = self._draw(episodes)
+        orders = [Order(self.round, seed, penalty) for seed, penalty in zip(seeds, penalties, strict=True)]
+        rollouts = self.pool.play({self.round: behaviour}, orders, self.length)
+        # Half of the rate's fall is early enough to end in a policy that has settled.
+        rate = max(0.1, 1.0 - self.done / self.steps)
+        generator = np.random.default_rng((self.seed, _SHUFFLING, self.round))
+        self.ppo.update(rollouts, penalties, rate, generator)
+        self._see(rollouts)
+        self.front.add(penalties, rollouts, settings.highest_penalty)
+        self.done += sum(len(rollout) for rollout in rollouts)
+        self.round += 1
+        if self.done >= self.steps:
+            self._keep(self.ppo.behaviour())
+
+    def checkpoint(self) -> Checkpoint:
+        tensors = self.ppo.state()
+        for i, snapshot in enumerate(self.snapshots):
+            tensors |= {f"snapshot.{i}.{name}": tensor for name, tensor in pack(snapshot.behaviour).items()}
+        facts = {
+            "round": self.round,
+            "length": self.length,
+            "snapshots": [snapshot.step for snapshot in self.snapshots],
+            "front": self.front.recent,
+        }
+        return Checkpoint(self.done, tensors, facts)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.ppo.restore(checkpoint.tensors)
+        self.done, self.round = checkpoint.step, int(checkpoint.facts["round"])
+        self.length = float(checkpoint.facts["length"])
+        self.front = Front([tuple(item) for item in checkpoint.facts["front"]])
+        self.snapshots = []
+        for i, step in enumerate(checkpoint.facts["snapshots"]):
+            prefix = f"snapshot.{i}."
+            named = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
+            self.snapshots.append(Snapshot(step, unpack(named)))
+
+    def _warm_up(self) -> None:
+        """See a first few episodes, so that the first update already has normalised observations."""
+        seeds = np.random.SeedSequence((self.seed, _LEARNING, 2**31)).generate_state(self.settings.warm_up)
+        orders = [Order(-1, int(seed), 0.5) for seed in seeds]
+        self._see(self.pool.play({-1: self.ppo.behaviour()}, orders, self.length))
+
+    def _see(self, rollouts: Sequence[Rollout]) -> None:
+        self.ppo.seen.update(np.concatenate([rollout.observations for rollout in rollouts]))
+        self.length = float(np.mean([len(rollout) for rollout in rollouts]))
+
+    def _draw(self, episodes: int) -> tuple[list[float], list[int]]:
+        """Penalties spread evenly over their range, and a seed for each episode."""
+        sequence = np.random.SeedSequence((self.seed, _LEARNING, self.round))
+        generator = np.random.default_rng(sequence)
+        # One in each of as many equal parts of the range: a round of few episodes still sees all of it.
+        uniform = generator.permutation((np.arange(episodes) + generator.random(episodes)) / episodes)
+        penalties = spread(uniform, self.settings.highest_penalty, self.settings.at_the_ends)
+        return [float(p) for p in penalties], [int(s) for s in generator.integers(2**63, size=episodes)]
+
+    def _keep(self, behaviour: Behaviour) -> None:
+        due = sum(self.done >= share * self.steps for share in self.settings.snapshots)
+        if due > 0 and (not self.snapshots or self._due_at(self.snapshots[-1].step) < due):
+            self.snapshots.append(Snapshot(self.done, behaviour))
+
+    def _due_at(self, step: int) -> int:
+        return sum(step >= share * self.steps for share in self.settings.snapshots)
+
+
+def spread(uniform: NDArray[np.float64], highest: float, at_the_ends: float) -> NDArray[np.float64]:
+    """Penalties from numbers that are uniform in [0, 1]: evenly over the range, some at its very ends."""
+    return np.clip((uniform - at_the_ends) / (1 - 2 * at_the_ends), 0.0, 1.0) * highest
+
+
+def pack(behaviour: Behaviour) -> dict[str, Tensor]:
+    """A behaviour as named tensors."""
+    arrays = {"mean": behaviour.mean, "scale": behaviour.scale, "deviation": behaviour.deviation}
+    for i, (weight, bias) in enumerate(behaviour.layers):
+        arrays |= {f"weight{i}": weight, f"bias{i}": bias}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def unpack(tensors: dict[str, Tensor]) -> Behaviour:
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    depth = sum(name.startswith("weight") for name in arrays)
+    layers = tuple((arrays[f"weight{i}"], arrays[f"bias{i}"]) for i in range(depth))
+    return Behaviour(arrays["mean"], arrays["scale"], layers, arrays["deviation"])

@@ -1,0 +1,221 @@
+"""The behaviour learner: one PPO policy for every trade-off between reward and cost.
+
+The policy is told a *penalty* p in [0, 1], drawn anew each episode, and follows the advantage
+
+    A = ((1 − p) A_r / s_r − p A_c / s_c) / √((1 − p)² + p²),
+
+where A_r and A_c are the advantages for rewards and for costs, and s_r and s_c their own deviations. So p = 0 knows no
+cost, p = 1 nothing else, and in the middle the two pull equally hard, whatever the units and however rare the costs:
+nothing has to be tuned to a task. The critic has one output for rewards and one for costs, each normalised by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tracrl.collect.advantages import advantages
+from tracrl.collect.normalise import RunningMoments
+from tracrl.collect.rollout import OBSERVATION_CLIP, PENALTY_FEATURES, Behaviour, Rollout, penalty_features
+
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """Proximal policy optimisation (Schulman et al. 2017); the same numbers serve every task."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    discount: float = 0.99
+    trace: float = 0.95
+    clip: float = 0.2
+    epochs: int = 10
+    minibatches: int = 16
+    learning_rate: float = 5e-4
+    """at the start; falls linearly to a tenth at the end"""
+    largest_gradient: float = 0.5
+    most_divergence: float = 0.03
+    """an update ends early when the policy has moved further than this from the one that played"""
+    first_deviation: float = 0.6
+    value_memory: float = 0.9
+    """how much of the value scale of the last batches is kept at the next"""
+    advantage_memory: float = 0.98
+    """how slowly the advantages' scale may shrink: what is left of costs that were mastered is not blown up again"""
+
+
+class PPO:
+    """The networks, their optimiser and their normalisers."""
+
+    def __init__(self, observation_size: int, action_size: int, settings: PPOSettings, seed: int):
+        self.settings = settings
+        inputs = observation_size + PENALTY_FEATURES
+        generator = torch.Generator().manual_seed(seed)
+        self.actor = _mlp(generator, (inputs, *settings.hidden, action_size), last_gain=0.01)
+        self.critic = _mlp(generator, (inputs, *settings.hidden, 2), last_gain=1.0)
+        self.log_deviation = nn.Parameter(torch.full((action_size,), float(np.log(settings.first_deviation))))
+        self.parameters = [*self.actor.parameters(), self.log_deviation, *self.critic.parameters()]
+        self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, eps=1e-5, fused=True)
+        self.seen = RunningMoments(observation_size)
+        # Of rewards and costs: mean and mean square of the values, and the scale of the advantages.
+        self.value_mean, self.value_square = np.zeros(2), np.zeros(2)
+        self.advantage_scale = np.zeros(2)
+
+    def behaviour(self) -> Behaviour:
+        """A copy of the policy as it is now, for the simulator processes."""
+        linear = [layer for layer in self.actor if isinstance(layer, nn.Linear)]
+        with torch.no_grad():
+            return Behaviour(
+                mean=self.seen.mean.astype(np.float32),
+                scale=self.seen.scale().astype(np.float32),
+                layers=tuple((layer.weight.T.numpy().copy(order="C"), layer.bias.numpy().copy()) for layer in linear),
+                deviation=self.log_deviation.exp().numpy(),
+            )
+
+    def update(
+        self, rollouts: Sequence[Rollout], penalties: Sequence[float], rate: float, generator: np.random.Generator
+    ) -> dict[str, float]:
+        """One round of PPO on these episodes; ``rate`` multiplies the learning rate."""
+        settings = self.settings
+        lengths = np.array([len(rollout) for rollout in rollouts])
+        share = np.repeat(np.array(penalties), lengths)
+        inputs, final_inputs = self._inputs(rollouts, penalties, lengths)
+        actions = torch.from_numpy(np.concatenate([rollout.actions for rollout in rollouts]))
+        signal = np.stack(
+            [np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in ("rewards", "costs")], 1
+        )
+        terminated = np.array([rollout.terminated for rollout in rollouts])
+        with torch.no_grad():
+            values = self._values(self.critic(inputs))
+            final_values = self._values(self.critic(final_inputs))
+            old_log_probability = self._log_probability(inputs, actions)
+        gains = advantages(
+            signal, values, final_values, lengths, terminated, discount=settings.discount, trace=settings.trace
+        )
+        targets = torch.from_numpy(self._rescale_critic(gains + values).astype(np.float32))
+        advantage = torch.from_numpy(self._scalarise(gains, share).astype(np.float32))
+
+        for group in self.optimiser.param_groups:
+            group["lr"] = settings.learning_rate * rate
+        rows = len(advantage)
+        size = -(-rows // settings.minibatches)
+        divergence, updates = 0.0, 0
+        for _ in range(settings.epochs):
+            shuffled = torch.from_numpy(generator.permutation(rows))
+            divergences = []
+            for batch in torch.split(shuffled, size):
+                log_ratio = self._log_probability(inputs[batch], actions[batch]) - old_log_probability[batch]
+                ratio = log_ratio.exp()
+                gain = advantage[batch]
+                bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+                policy_loss = -torch.minimum(ratio * gain, bounded * gain).mean()
+                value_loss = (self.critic(inputs[batch]) - targets[batch]).square().mean()
+                self.optimiser.zero_grad(set_to_none=True)
+                (policy_loss + value_loss).backward()
+                nn.utils.clip_grad_norm_(self.parameters, settings.largest_gradient)
+                self.optimiser.step()
+                divergences.append(float((ratio.detach() - 1 - log_ratio.detach()).mean()))
+                updates += 1
+            divergence = float(np.mean(divergences))
+            if divergence > settings.most_divergence:
+                break
+        return {
+            "divergence": divergence,
+            "updates": updates,
+            "deviation": float(self.log_deviation.detach().exp().mean()),
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that learning goes on from."""
+        tensors = {f"parameter.{i}": p.detach() for i, p in enumerate(self.parameters)}
+        for i, parameter in enumerate(self.parameters):
+            for name, value in self.optimiser.state[parameter].items():
+                tensors[f"optimiser.{i}.{name}"] = value
+        numbers = {
+            "seen.count": np.array(self.seen.count),
+            "seen.mean": self.seen.mean,
+            "seen.variance": self.seen.variance,
+            "value_mean": self.value_mean,
+            "value_square": self.value_square,
+            "advantage_scale": self.advantage_scale,
+        }
+        return tensors | {name: torch.from_numpy(np.array(value)) for name, value in numbers.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for i, parameter in enumerate(self.parameters):
+                parameter.copy_(tensors[f"parameter.{i}"])
+                prefix = f"optimiser.{i}."
+                state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
+                if state:
+                    self.optimiser.state[parameter] = state
+        self.seen.count = float(tensors["seen.count"])
+        self.seen.mean, self.seen.variance = (tensors[f"seen.{name}"].numpy().copy() for name in ("mean", "variance"))
+        self.value_mean, self.value_square, self.advantage_scale = (
+            tensors[name].numpy().copy() for name in ("value_mean", "value_square", "advantage_scale")
+        )
+
+    def _inputs(
+        self, rollouts: Sequence[Rollout], penalties: Sequence[float], lengths: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """What the networks see at each row, and after the last row of each episode."""
+        features = penalty_features(np.array(penalties, np.float32))
+        mean, scale = self.seen.mean.astype(np.float32), self.seen.scale().astype(np.float32)
+
+        def joined(observations: NDArray[np.float32], told: NDArray[np.float32]) -> Tensor:
+            normalised = np.clip((observations - mean) * scale, -OBSERVATION_CLIP, OBSERVATION_CLIP)
+            return torch.from_numpy(np.concatenate([normalised, told], 1))
+
+        return (
+            joined(np.concatenate([rollout.observations[:-1] for rollout in rollouts]), features.repeat(lengths, 0)),
+            joined(np.stack([rollout.observations[-1] for rollout in rollouts]), features),
+        )
+
+    def _log_probability(self, inputs: Tensor, actions: Tensor) -> Tensor:
+        """Up to a constant, which cancels in every ratio."""
+        standard = (actions - self.actor(inputs)) * (-self.log_deviation).exp()
+        return -0.5 * standard.square().sum(1) - self.log_deviation.sum()
+
+    def _value_deviation(self) -> Doubles:
+        return np.sqrt(np.maximum(self.value_square - self.value_mean**2, 1e-8))
+
+    def _values(self, outputs: Tensor) -> Doubles:
+        return outputs.numpy() * self._value_deviation() + self.value_mean
+
+    def _rescale_critic(self, targets: Doubles) -> Doubles:
+        """Targets in normalised units; the last layer changes so that no prediction does (van Hasselt et al. 2016)."""
+        mean, deviation = self.value_mean, self._value_deviation()
+        # The first batch counts in full.
+        kept = self.settings.value_memory if self.value_square.any() else 0.0
+        self.value_mean = kept * self.value_mean + (1 - kept) * targets.mean(0)
+        self.value_square = kept * self.value_square + (1 - kept) * (targets**2).mean(0)
+        new = self._value_deviation()
+        if kept:
+            last = self.critic[-1]
+            assert isinstance(last, nn.Linear)
+            with torch.no_grad():
+                last.weight.mul_(torch.from_numpy((deviation / new)[:, None]))
+                last.bias.mul_(torch.from_numpy(deviation / new)).add_(torch.from_numpy((mean - self.value_mean) / new))
+        return (targets - self.value_mean) / new
+
+    def _scalarise(self, gains: Doubles, share: Doubles) -> Doubles:
+        """One advantage a row from those for rewards and costs."""
+        self.advantage_scale = np.maximum(gains.std(0), self.settings.advantage_memory * self.advantage_scale)
+        scaled = (gains - gains.mean(0)) / np.maximum(self.advantage_scale, 1e-8)
+        return ((1 - share) * scaled[:, 0] - share * scaled[:, 1]) / np.hypot(1 - share, share)
+
+
+def _mlp(generator: torch.Generator, sizes: Sequence[int], last_gain: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        linear = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # draws nothing yet
+        last = i == len(sizes) - 2
+        nn.init.orthogonal_(linear.weight, last_gain if last else 2.0**0.5, generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.Tanh()]
+    return nn.Sequential(*layers)

@@ -1,0 +1,224 @@
+"""The recording: many more kinds of episodes than the behaviour would play by itself.
+
+Episodes come from snapshots early and late, with random penalties and action noises; in half of them the penalty
+changes once on the way, which fills the middle of the plane. The first half of the candidates is drawn blindly. Of the
+second half, most are played like episodes that lie where the plane is sparse, with everything changed a little (after
+MAP-Elites, Mouret and Clune 2015).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tracrl.collect.learner import LearnerSettings, Snapshot, spread
+from tracrl.collect.pool import RolloutPool
+from tracrl.collect.progress import Coverage, Progress
+from tracrl.collect.rollout import Order, Rollout
+from tracrl.collect.thinning import SHARE, cell_of
+from tracrl.train.checkpoint import Checkpoint
+
+_RECORDING = 3  # the purpose that random numbers are drawn for, beside the learner's
+
+
+@dataclass(frozen=True)
+class RecorderSettings:
+    """How episodes are drawn for the recording."""
+
+    candidates: float = 2.0
+    """episodes played for each one that is kept"""
+    rounds: int = 16
+    blind_rounds: int = 8
+    from_sparse_cells: float = 0.75
+    """share of a later round that is played like an episode of a sparse cell"""
+    late: float = 0.5
+    """share of blind episodes from the last third of the snapshots; the others come from all of them alike"""
+    changing: float = 0.5
+    """share of blind episodes whose penalty changes once on the way"""
+    most_noise: float = 1.5
+    """the policy's deviation is multiplied with a number between 0 and this"""
+    with_random_actions: float = 0.3
+    """share of blind episodes in which some actions are drawn uniformly"""
+    most_random: float = 0.5
+    """at most this share of the actions of such an episode"""
+
+
+@dataclass
+class Recording:
+    """Candidates so far, each with the order that it was played by."""
+
+    orders: list[Order]
+    rollouts: list[Rollout]
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        return np.array([rollout.costs.sum(dtype=np.float64) for rollout in self.rollouts])
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        return np.array([rollout.rewards.sum(dtype=np.float64) for rollout in self.rollouts])
+
+    def coverage(self, limits: Sequence[float]) -> Coverage:
+        costs = self.costs
+        safe = [int((costs <= limit).sum()) for limit in limits]
+        counts = tuple((limit, n, len(costs) - n) for limit, n in zip(limits, safe, strict=True))
+        return Coverage(len(np.unique(cell_of(costs, self.returns))), counts)
+
+
+class Recorder:
+    """Plays candidates round by round; each round is a file, so that a recording can go on where it stopped."""
+
+    def __init__(
+        self,
+        pool: RolloutPool,
+        snapshots: Sequence[Snapshot],
+        episodes: int,
+        seed: int,
+        limits: Sequence[float],
+        settings: RecorderSettings,
+        learned: LearnerSettings,
+    ):
+        self.pool, self.episodes, self.seed, self.limits = pool, episodes, seed, limits
+        self.settings, self.learned = settings, learned
+        self.behaviours = {i: snapshot.behaviour for i, snapshot in enumerate(snapshots)}
+        self.recording = Recording([], [])
+
+    def run(self, directory: Path | None, progress: Progress) -> Recording:
+        settings = self.settings
+        total = math.ceil(self.episodes * settings.candidates)
+        sizes = [len(part) for part in np.array_split(np.arange(total), settings.rounds) if len(part)]
+        progress.recording(0, total, None)
+        for number, size in enumerate(sizes):
+            file = None if directory is None else directory / f"round{number:02}.safetensors"
+            if file is not None and file.exists():
+                orders, rollouts = _load(Checkpoint.load(file))
+            else:
+                generator = np.random.default_rng((self.seed, _RECORDING, number))
+                orders = self.orders(size, generator, blind=number < settings.blind_rounds)
+                rollouts = self._play(orders, total, progress)
+                if file is not None:
+                    _save(orders, rollouts, number).save(file)
+            self.recording.orders += orders
+            self.recording.rollouts += rollouts
+            progress.recording(len(self.recording.orders), total, self.recording.coverage(self.limits))
+        return self.recording
+
+    def orders(self, count: int, generator: np.random.Generator, blind: bool) -> list[Order]:
+        """What to play in a round."""
+        length = self._length()
+        like = [] if blind else self._parents(count, generator)
+        return [
+            self._near(like[i], length, generator) if i < len(like) else self._blind(length, generator)
+            for i in range(count)
+        ]
+
+    def _play(self, orders: Sequence[Order], total: int, progress: Progress) -> list[Rollout]:
+        done = len(self.recording.orders)
+
+        def played(_: Rollout) -> None:
+            nonlocal done
+            done += 1
+            progress.recording(done, total, None)
+
+        return self.pool.play(self.behaviours, orders, self._length(), played)
+
+    def _length(self) -> float:
+        """Steps of a long episode: a change of penalty later than that would never come."""
+        if not self.recording.rollouts:
+            return float(self.pool.facts.max_steps or 1000)
+        return float(np.quantile([len(rollout) for rollout in self.recording.rollouts], 0.9))
+
+    def _blind(self, length: float, generator: np.random.Generator) -> Order:
+        settings = self.settings
+        count = len(self.behaviours)
+        first = count - max(1, count // 3) if generator.random() < settings.late else 0
+        before, after = spread(generator.random(2), self.learned.highest_penalty, self.learned.at_the_ends)
+        changes = generator.random() < settings.changing
+        disturbed = generator.random() < settings.with_random_actions
+        return Order(
+            behaviour=int(generator.integers(first, count)),
+            seed=int(generator.integers(2**63)),
+            penalty=float(before),
+            change_at=int(generator.uniform(0.05, 0.95) * length) if changes else -1,
+            later_penalty=float(after),
+            noise=float(generator.uniform(0, settings.most_noise)),
+            random=float(generator.uniform(0, settings.most_random)) if disturbed else 0.0,
+        )
+
+    def _parents(self, count: int, generator: np.random.Generator) -> list[Order]:
+        """Orders of recorded episodes, rather of those in sparse cells, and of the kind that is short at a limit."""
+        costs, returns = self.recording.costs, self.recording.returns
+        cells = cell_of(costs, returns)
+        _, place, filled = np.unique(cells, return_inverse=True, return_counts=True)
+        weight = 1.0 / filled[place]
+        picked = []
+        wanted = round(count * self.settings.from_sparse_cells)
+        scarce = self._scarce(costs)
+        for i in range(wanted):
+            # In turns: the plane as a whole, and what there is too little of.
+            mask = scarce[i // 2 % len(scarce)] if scarce and i % 2 else np.ones(len(costs), bool)
+            among = weight * mask
+            picked.append(self.recording.orders[int(generator.choice(len(costs), p=among / among.sum()))])
+        return picked
+
+    def _scarce(self, costs: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
+        """The episodes of each kind, safe or unsafe, of which there are too few at some limit, or those next to it."""
+        needed = math.ceil(SHARE * self.episodes)
+        kinds = []
+        for limit in self.limits:
+            for members in (costs <= limit, costs > limit):
+                if members.sum() >= needed:
+                    continue
+                if not members.any():
+                    few = max(1, len(costs) // 20)
+                    toward = costs if limit < costs.min() else -costs
+                    members = np.isin(np.arange(len(costs)), np.argsort(toward, kind="stable")[:few])  # noqa: PLW2901
+                kinds.append(members)
+        return kinds
+
+    def _near(self, order: Order, length: float, generator: np.random.Generator) -> Order:
+        """Another episode played much like this one."""
+        highest, last = self.learned.highest_penalty, len(self.behaviours) - 1
+        penalty, later = np.clip(generator.normal((order.penalty, order.later_penalty), 0.06), 0, highest)
+        moved = order.change_at + generator.normal(0, 0.1) * length
+        return replace(
+            order,
+            behaviour=int(np.clip(order.behaviour + generator.integers(-1, 2), 0, last)),
+            seed=int(generator.integers(2**63)),
+            penalty=float(penalty),
+            later_penalty=float(later),
+            change_at=-1 if order.change_at < 0 else int(np.clip(moved, 1, length)),
+            noise=float(np.clip(order.noise + generator.normal(0, 0.1), 0, self.settings.most_noise)),
+            random=float(np.clip(order.random * generator.uniform(0.7, 1.3), 0, 1)),
+        )
+
+
+def _save(orders: Sequence[Order], rollouts: Sequence[Rollout], number: int) -> Checkpoint:
+    arrays = {
+        name: np.concatenate([getattr(rollout, name) for rollout in rollouts])
+        for name in ("observations", "actions", "rewards", "costs")
+    }
+    arrays["lengths"] = np.array([len(rollout) for rollout in rollouts])
+    arrays["terminated"] = np.array([rollout.terminated for rollout in rollouts])
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return Checkpoint(number, tensors, {"orders": [asdict(order) for order in orders]})
+
+
+def _load(checkpoint: Checkpoint) -> tuple[list[Order], list[Rollout]]:
+    arrays = {name: tensor.numpy() for name, tensor in checkpoint.tensors.items()}
+    ends = np.cumsum(arrays["lengths"])[:-1]
+    # An episode of T steps has T + 1 observations.
+    observation_ends = np.cumsum(arrays["lengths"] + 1)[:-1]
+    parts = zip(
+        np.split(arrays["observations"], observation_ends),
+        *(np.split(arrays[name], ends) for name in ("actions", "rewards", "costs")),
+        arrays["terminated"].tolist(),
+        strict=True,
+    )
+    return [Order(**order) for order in checkpoint.facts["orders"]], [Rollout(*part) for part in parts]

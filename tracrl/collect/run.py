@@ -1,0 +1,221 @@
+"""From a simulator to a data set in one call."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tracrl
+from tracrl.collect.environment import EnvFacts, EnvSpec, to_box
+from tracrl.collect.learner import Learner, LearnerSettings, Snapshot
+from tracrl.collect.pool import RolloutPool
+from tracrl.collect.progress import Progress, Silence
+from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
+from tracrl.collect.thinning import CELLS, SHARE, thin
+from tracrl.data.episodes import Episodes
+from tracrl.data.hdf5 import read_hdf5, write_hdf5
+from tracrl.data.inspect import default_limits
+from tracrl.errors import TracrlError
+from tracrl.files import read_json, write_json
+from tracrl.tasks.table import get_task
+
+NOTE = "Collected by tracrl; not a DSRL data set, so results on it are not DSRL results."
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """The numbers behind a collection that no task needs to change."""
+
+    learner: LearnerSettings = field(default_factory=LearnerSettings)
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
+    cells: int = CELLS
+    """cells along each axis of the plane, for the thinning"""
+    share: float = SHARE
+    """share of the episodes that is to be safe, and unsafe, at each limit"""
+
+
+def collect(
+    env: str | EnvSpec,
+    *,
+    steps: int = 1_000_000,
+    episodes: int = 1_000,
+    out: str | Path | None = None,
+    seed: int = 0,
+    limits: Sequence[float] | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    compact: bool = False,
+    progress: Progress | None = None,
+    settings: CollectSettings | None = None,
+) -> Path:
+    """Train a behaviour for ``steps`` steps, record ``episodes`` episodes that cover the cost-return plane, write them.
+
+    ``env`` is a task's name, a Gymnasium id, ``module:Class``, ``module:EnvId``, or an :class:`EnvSpec`. ``limits`` are
+    the cost limits at which there should be both safe and unsafe episodes; by default the task's, else some that divide
+    the recorded episodes. ``out`` is ``<task>.hdf5`` in the current directory by default; what a stopped collection
+    goes on from with ``resume`` lies beside it in ``<out>.part`` until it is done. ``compact`` halves the file by
+    leaving ``next_observations`` out, which other libraries want.
+
+    The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
+    not by the number of ``workers`` (processes; by default one a core) nor by interruptions.
+    """
+    spec = EnvSpec.of(env)
+    settings = settings or CollectSettings()
+    progress = progress or Silence()
+    _check(steps, episodes, workers, seed, limits)
+    path = Path(out) if out is not None else Path(f"{_file_name(spec)}.hdf5")
+    recipe = _recipe(spec, steps, episodes, seed, limits, compact, settings)
+    parts = path.with_name(f"{path.name}.part")
+    if _open(path, parts, recipe, resume):
+        return path
+    known = _limits(spec, limits)
+    with RolloutPool(spec, workers) as pool, progress:
+        snapshots = Learner(pool, steps, seed, settings.learner).run(parts / "learner.safetensors", progress)
+        recorder = Recorder(pool, snapshots, episodes, seed, known, settings.recorder, settings.learner)
+        recording = recorder.run(parts, progress)
+        facts = pool.facts
+    candidates = _episodes(recording, facts, spec.name)
+    wanted = known or default_limits(candidates)
+    kept = thin(
+        candidates.total_costs,
+        candidates.returns,
+        episodes,
+        limits=wanted,
+        cells=settings.cells,
+        share=settings.share,
+        seed=seed,
+    )
+    metadata = _metadata(spec, facts, recipe, snapshots, [recording.orders[n].behaviour for n in kept])
+    write_hdf5(replace(candidates.select(kept), metadata=metadata), path, compact=compact)
+    shutil.rmtree(parts)
+    return path
+
+
+def _check(steps: int, episodes: int, workers: int | None, seed: int, limits: Sequence[float] | None) -> None:
+    for option, value, least in (("--steps", steps, 1), ("--episodes", episodes, 1), ("--seed", seed, 0)):
+        if value < least:
+            raise TracrlError(f"{option} is {value}; expected at least {least}.")
+    if workers is not None and workers < 1:
+        raise TracrlError(f"--workers is {workers}; expected at least 1.")
+    if limits is not None and not all(0 <= limit < math.inf for limit in limits):
+        raise TracrlError(f"--limits are {', '.join(map(str, limits))}; expected finite numbers of 0 or more.")
+
+
+def _file_name(spec: EnvSpec) -> str:
+    return spec.name.rpartition(":")[2].replace("/", "-")
+
+
+def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:
+    if limits is not None:
+        return tuple(float(limit) for limit in limits)
+    return get_task(spec.name).limits if spec.is_task else ()
+
+
+def _recipe(
+    spec: EnvSpec,
+    steps: int,
+    episodes: int,
+    seed: int,
+    limits: Sequence[float] | None,
+    compact: bool,
+    settings: CollectSettings,
+) -> dict[str, Any]:
+    """All that was chosen, as plain values: the same recipe means the same collection."""
+    given = {
+        "environment": asdict(spec),
+        "steps": steps,
+        "episodes": episodes,
+        "seed": seed,
+        "limits": None if limits is None else [float(limit) for limit in limits],
+        "compact": compact,
+        "settings": asdict(settings),
+    }
+    return json.loads(json.dumps(given))
+
+
+def _open(path: Path, parts: Path, recipe: dict[str, Any], resume: bool) -> bool:
+    """Begin a collection here, or make sure that what lies here is the same one; True if it is already finished."""
+    if path.exists():
+        if not resume:
+            raise TracrlError(f"{path} exists: choose another --out, or remove it.")
+        _compare(read_hdf5(path).metadata.get("recipe"), recipe, path)
+        return True
+    note = parts / "recipe.json"
+    if note.exists():
+        if not resume:
+            raise TracrlError(f"{parts} holds a collection that can go on: go on with --resume, or remove it.")
+        _compare(read_json(note), recipe, parts)
+    else:
+        write_json(note, recipe)
+    return False
+
+
+def _compare(there: Any, here: dict[str, Any], where: Path) -> None:
+    if not isinstance(there, dict):
+        raise TracrlError(f"{where} was not made by tracrl collect: choose another --out, or remove it.")
+    for key, value in here.items():
+        if there.get(key) != value:
+            said = "" if isinstance(value, dict) else f" ({there.get(key)} there, {value} here)"
+            raise TracrlError(f"{where} holds another collection, whose {key} differs{said}: choose another --out.")
+
+
+def _episodes(recording: Recording, facts: EnvFacts, name: str) -> Episodes:
+    """The candidates as a data set, with the actions that were carried out."""
+    rollouts = recording.rollouts
+    ends = np.cumsum([len(rollout) for rollout in rollouts]) - 1
+    terminals, timeouts = np.zeros(ends[-1] + 1, bool), np.zeros(ends[-1] + 1, bool)
+    terminated = np.array([rollout.terminated for rollout in rollouts])
+    terminals[ends], timeouts[ends] = terminated, ~terminated
+    drawn = np.concatenate([rollout.actions for rollout in rollouts])
+    return Episodes.from_arrays(
+        {
+            "observations": np.concatenate([rollout.observations[:-1] for rollout in rollouts]),
+            "actions": to_box(drawn, facts.action_low, facts.action_high),
+            "rewards": np.concatenate([rollout.rewards for rollout in rollouts]),
+            "costs": np.concatenate([rollout.costs for rollout in rollouts]),
+            "terminals": terminals,
+            "timeouts": timeouts,
+            "final_observations": np.stack([rollout.observations[-1] for rollout in rollouts]),
+        },
+        where=name,
+        action_low=facts.action_low,
+        action_high=facts.action_high,
+    )
+
+
+def _metadata(
+    spec: EnvSpec, facts: EnvFacts, recipe: dict[str, Any], snapshots: Sequence[Snapshot], used: Sequence[int]
+) -> dict[str, Any]:
+    """Everything that made the file."""
+    return {
+        **({"task": spec.name} if spec.is_task else {}),
+        "environment": spec.name,
+        "made_by": _command(spec, recipe),
+        "recipe": recipe,
+        "snapshots": [
+            {"step": snapshot.step, "episodes": used.count(number)} for number, snapshot in enumerate(snapshots)
+        ],
+        "versions": {**facts.versions, "torch": torch.__version__},
+        "note": NOTE,
+    }
+
+
+def _command(spec: EnvSpec, recipe: dict[str, Any]) -> str:
+    """What to type for the same file."""
+    named = [spec.name] if spec.is_task else ["--env", spec.name]
+    words = ["tracrl", "collect", *named, *(f"--{key}={recipe[key]}" for key in ("steps", "episodes", "seed"))]
+    words += [f"--cost-key={spec.cost_key}"] if spec.cost_key != "cost" else []
+    words += [f"--max-steps={spec.max_steps}"] if spec.max_steps is not None else []
+    words += ["--limits", *(f"{limit:g}" for limit in recipe["limits"])] if recipe["limits"] is not None else []
+    words += ["--compact"] if recipe["compact"] else []
+    changed = recipe["settings"] != json.loads(json.dumps(asdict(CollectSettings())))
+    return shlex.join(words) + f" (version {tracrl.__version__}{', with settings of its own' if changed else ''})"
