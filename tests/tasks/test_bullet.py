@@ -147,14 +147,6 @@ def test_mend_blind_builder_drops_the_visual_shapes_and_is_still_needed() -> Non
     assert any(shapes["rgb_array"]), "the Drone has no mesh any more: drop BlindBuilder"
 
 
-def test_pictures_do_not_change_an_episode() -> None:
-    seen = make_env("CarRun", render_mode="rgb_array")
-    expected = play(make_env("CarRun"), 3, 10).digest
-    seen.reset(seed=1)
-    seen.render()
-    assert play(seen, 3, 10).digest == expected
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_vector_workers_play_the_episodes_of_their_seeds(workers: int) -> None:
     check_vector("CarCircle", workers)

@@ -42,7 +42,8 @@ class BulletEnv(SafeEnv):
         return observation, reward, info["cost"], bool(terminated)
 
     def _picture(self) -> NDArray[np.uint8]:
-        return np.asarray(self._simulator.render(mode="rgb_array"), dtype=np.uint8)
+        with without_glow(self._simulator):
+            return np.asarray(self._simulator.render(mode="rgb_array"), dtype=np.uint8)
 
     def _shut(self) -> None:
         self._simulator.close()
@@ -60,6 +61,21 @@ def global_numpy_seed(seed: int) -> Iterator[None]:
         yield
     finally:
         np.random.set_state(state)  # noqa: NPY002
+
+
+@contextmanager
+def without_glow(simulator: EnvironmentBuilder) -> Iterator[None]:
+    """Mend of pybullet 3.2.7: its renderer without a screen knows no transparency.
+
+    So the ball around the agent, invisible or half red, would hide the agent; it waits below the ground.
+    """
+    client, glow = simulator.bc, simulator.agent.violation_body_id
+    place = client.getBasePositionAndOrientation(glow)
+    client.resetBasePositionAndOrientation(glow, (0, 0, -1000), (0, 0, 0, 1))
+    try:
+        yield
+    finally:
+        client.resetBasePositionAndOrientation(glow, *place)
 
 
 def rebuild(simulator: EnvironmentBuilder) -> None:

@@ -6,7 +6,7 @@ import atexit
 import functools
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,9 @@ from tracrl.tasks.adapter import SafeEnv
 from tracrl.tasks.mending import register_without_init, stand_ins
 from tracrl.tasks.quiet import quiet
 from tracrl.tasks.table import Task
+
+if TYPE_CHECKING:
+    from tracrl.tasks.topdown import RoadPainter
 
 # The road of a task: the seed of its map and its blocks (Straight, Curve, X and T crossing, Ramp, rOundabout).
 ROADS = {"easy": (0, "SCS"), "medium": (100, "XST"), "hard": (200, "TRO")}
@@ -30,6 +33,7 @@ class MetaDriveEnv(SafeEnv):
     def __init__(self, task: Task, render_mode: str | None = None) -> None:
         super().__init__(task, render_mode)
         self._closed = True  # nothing to close yet
+        self._painter: RoadPainter | None = None
         with quiet():
             part = import_parts()
             if part("metadrive.engine.engine_utils").engine_initialized():
@@ -55,7 +59,13 @@ class MetaDriveEnv(SafeEnv):
         return observation, reward, cost, bool(over)
 
     def _picture(self) -> NDArray[np.uint8]:
-        raise NotImplementedError
+        if self._painter is None:  # a task has one map
+            from tracrl.tasks.topdown import RoadPainter
+
+            self._painter = RoadPainter(self._simulator.current_map)
+        agent = self._simulator.vehicle
+        cars = self._simulator.engine.traffic_manager.vehicles
+        return self._painter.paint(agent, [car for car in cars if car is not agent])
 
     def _shut(self) -> None:
         self._simulator.close()

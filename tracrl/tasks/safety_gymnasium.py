@@ -8,7 +8,9 @@ import functools
 import importlib
 import inspect
 import math
+import os
 import re
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracrl.errors import TracrlError
 from tracrl.tasks.adapter import SafeEnv
 from tracrl.tasks.mending import register_without_init
 from tracrl.tasks.quiet import quiet
 from tracrl.tasks.table import Task
+
+WIDTH, HEIGHT = 480, 360  # of a picture
 
 
 class SafetyGymnasiumEnv(SafeEnv):
@@ -28,14 +33,13 @@ class SafetyGymnasiumEnv(SafeEnv):
 
     def __init__(self, task: Task, render_mode: str | None = None) -> None:
         super().__init__(task, render_mode)
-        self._seen = render_mode is not None
+        self._viewer: Any = None
         with quiet():
             make = make_velocity if task.name.endswith("Velocity") else make_navigation
-            self._simulator = make(task.name, render_mode)
+            self._simulator = make(task.name)
 
     def _begin(self, seed: int) -> NDArray[Any]:
-        with pictures(self._seen):
-            observation, _ = self._simulator.reset(seed=seed)
+        observation, _ = self._simulator.reset(seed=seed)
         return observation
 
     def _advance(self, action: NDArray[np.float64]) -> tuple[NDArray[Any], float, float, bool]:
@@ -43,26 +47,36 @@ class SafetyGymnasiumEnv(SafeEnv):
         return observation, reward, cost, bool(terminated)
 
     def _picture(self) -> NDArray[np.uint8]:
-        return np.asarray(self._simulator.render(), dtype=np.uint8)
+        # A navigation task has a new model in every episode, a velocity task is the holder of its only one.
+        world = getattr(self._simulator, "task", self._simulator)
+        if self._viewer is None:
+            self._viewer = make_viewer(world.model, world.data)
+            # Also at the interpreter's end, where the viewer's own clean-up comes too late for OpenGL.
+            self._close_viewer = weakref.finalize(self, self._viewer.close)
+        self._viewer.model, self._viewer.data = world.model, world.data
+        camera = world.model.camera("fixedfar" if world is not self._simulator else "track").id
+        return np.asarray(self._viewer.render("rgb_array", camera_id=camera), dtype=np.uint8)
 
     def _shut(self) -> None:
+        if self._viewer is not None:
+            self._close_viewer()
         self._simulator.close()
 
 
-def make_navigation(name: str, render_mode: str | None) -> Any:
+def make_navigation(name: str) -> Any:
     """The simulator of a navigation task, such as PointGoal1."""
     builder = import_part("safety_gymnasium.builder")
     agent = re.findall("[A-Z][a-z]+", name)[0]
-    simulator = builder.Builder(f"Safety{name}-v0", {"agent_name": agent}, render_mode=render_mode)
+    simulator = builder.Builder(f"Safety{name}-v0", {"agent_name": agent})
     build_first_world(simulator)
     return simulator
 
 
-def make_velocity(name: str, render_mode: str | None) -> Any:
+def make_velocity(name: str) -> Any:
     """The simulator of a velocity task, such as HopperVelocity."""
     snake = re.sub("(?<!^)([A-Z])", r"_\1", name).lower()
     module = import_part(f"safety_gymnasium.tasks.safe_velocity.safety_{snake}_v1")
-    return getattr(module, f"Safety{name}Env")(render_mode=render_mode)
+    return getattr(module, f"Safety{name}Env")()
 
 
 @functools.cache
@@ -141,8 +155,7 @@ def build_first_world(simulator: Any) -> None:
     The solver then starts from another guess, and the first episode differs in the last bits from the same
     seed's later. So the first world is never played.
     """
-    with pictures(False):
-        simulator.reset(seed=0)
+    simulator.reset(seed=0)
 
 
 def sample_layout(generator: Any) -> bool:
@@ -172,25 +185,25 @@ def sample_layout(generator: Any) -> bool:
 
 
 class AssetsReader:
-    """Mend of safety-gymnasium 1.0.0, which reads 24 MB of sky at every reset of a navigation task.
+    """Mend of safety-gymnasium 1.0.0, which reads 24 MB of stars for the sky at every reset of a navigation task.
 
     It stands for the module ``yaml`` where the world is built: the list of assets is parsed once, and the sky
-    is one small texture without a file, unless pictures are wanted.
+    is a small gradient without a file.
     """
 
     FullLoader = None
-    with_sky = False
 
-    @classmethod
-    def load(cls, file: Any, Loader: Any) -> dict[str, Any]:
+    @staticmethod
+    def load(file: Any, Loader: Any) -> dict[str, Any]:
         assets = copy.deepcopy(read_assets(file.name))
-        if not cls.with_sky:
-            assets["textures"]["skybox"] = {
-                "@type": "skybox",
-                "@builtin": "flat",
-                "@width": "1",
-                "@height": "1",
-            }
+        assets["textures"]["skybox"] = {
+            "@type": "skybox",
+            "@builtin": "gradient",
+            "@rgb1": "0.6 0.7 0.8",
+            "@rgb2": "0.2 0.3 0.4",
+            "@width": "64",
+            "@height": "64",
+        }
         return assets
 
 
@@ -200,12 +213,36 @@ def read_assets(path: str) -> dict[str, Any]:
     return importlib.import_module("yaml").safe_load(text)
 
 
-@contextmanager
-def pictures(wanted: bool) -> Iterator[None]:
-    """Build worlds with the sky inside if ``wanted``."""
-    before = AssetsReader.with_sky
-    AssetsReader.with_sky = wanted
-    try:
-        yield
-    finally:
-        AssetsReader.with_sky = before
+def make_viewer(model: Any, data: Any) -> Any:
+    """A viewer that needs no screen; ``MUJOCO_GL`` chooses its library (egl, osmesa or glfw)."""
+    from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
+
+    model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, HEIGHT
+    chosen = os.environ.get("MUJOCO_GL")
+    # Without a choice the viewer would try glfw first, which needs a screen.
+    for library in [chosen] if chosen else ["egl", "osmesa", "glfw"]:
+        try:
+            os.environ["MUJOCO_GL"] = library
+            with quiet():
+                viewer = OffScreenViewer(model, data, WIDTH, HEIGHT)
+        except Exception:  # whatever the library raises: it is not there or finds no device
+            continue
+        finally:
+            if chosen is None:
+                del os.environ["MUJOCO_GL"]
+        # All kinds of obstacles are shown; mujoco hides three by default.
+        whole(viewer.vopt.geomgroup)[:] = 1
+        return viewer
+    raise TracrlError(
+        "SafetyGymnasium finds no OpenGL that works without a screen; install the system's libegl1 or "
+        "libosmesa6, or set MUJOCO_GL to egl, osmesa or glfw."
+    )
+
+
+def whole(array: NDArray[Any]) -> NDArray[Any]:
+    """Mend of mujoco 2.3.3 for NumPy 2: a small array of its structures shows its first number everywhere.
+
+    It was compiled for NumPy 1, where the size of a number, and so the stride, is kept elsewhere. The large
+    arrays of the model and the state have explicit strides and are right.
+    """
+    return np.lib.stride_tricks.as_strided(array, strides=(array.itemsize,))
