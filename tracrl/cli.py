@@ -25,6 +25,21 @@ if not console.is_terminal:
 Flag = tyro.conf.FlagCreatePairsOff
 
 
+@dataclass(kw_only=True)
+class DataOptions:
+    """How a file is read."""
+
+    action_low: float | None = None
+    """low end of a file's action box, where it is not -1"""
+    action_high: float | None = None
+    """high end of a file's action box, where it is not 1"""
+    clip_actions: Annotated[bool, Flag] = False
+    """cut logged actions to the box instead of refusing them"""
+
+    def reading(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(DataOptions)}
+
+
 @dataclass
 class TasksOptions:
     """List the 38 tasks: which simulators are installed, which data are at hand."""
@@ -85,7 +100,7 @@ def sims(options: SimsOptions) -> int:
 
 
 @dataclass
-class InspectOptions:
+class InspectOptions(DataOptions):
     """What a data set holds, and a picture of its desirable and undesirable episodes."""
 
     source: tyro.conf.Positional[str]
@@ -96,36 +111,41 @@ class InspectOptions:
     """per cent of the safe episodes that are desirable"""
     y: float = 0.0
     """per cent of the safe episodes that are undesirable"""
-    out: Path | None = None
-    """the picture (PNG, SVG or PDF); without it, <name>-scatter.png in this directory"""
+    task: str | None = None
+    """the task that a file's episodes belong to, where the file does not say it"""
+    out: Path = Path()
+    """a directory for the picture <name>-scatter.png, or a file (.png, .svg or .pdf)"""
 
 
 def data_inspect(options: InspectOptions) -> int:
     from tracrl.data.inspect import plot_scatter, print_summary, summarise
     from tracrl.data.locate import load_dataset
 
-    episodes = load_dataset(options.source)
+    episodes = load_dataset(options.source, task=options.task, **options.reading())
     print_summary(console, summarise(episodes, options.limits or None, x=options.x, y=options.y))
-    path = options.out or Path(f"{Path(options.source).stem}-scatter.png")
+    path = options.out if options.out.suffix else options.out / f"{Path(options.source).stem}-scatter.png"
     plot_scatter(episodes, path, options.limits or None, x=options.x, y=options.y)
     console.print(f"\nPicture: {path}")
     return 0
 
 
 @dataclass
-class CheckOptions:
+class CheckOptions(DataOptions):
     """Check a file of episodes: everything that training would refuse or warn about."""
 
-    file: tyro.conf.Positional[Path]
+    source: tyro.conf.Positional[str]
+    """a file or a task's name"""
+    task: str | None = None
+    """the task that a file's episodes belong to, where the file does not say it"""
 
 
 def data_check(options: CheckOptions) -> int:
     from tracrl.data.inspect import check
 
-    notices = check(options.file)
+    notices = check(options.source, task=options.task, **options.reading())
     for notice in notices:
         console.print(f"note: {notice}", markup=False)
-    console.print(f"{options.file} is in order{'' if not notices else ', with the notes above'}.", markup=False)
+    console.print(f"{options.source} is in order{'' if not notices else ', with the notes above'}.", markup=False)
     return 0
 
 
@@ -145,7 +165,7 @@ def data_fetch(options: FetchOptions) -> int:
     if not options.tasks:
         raise TracrlError("Say which tasks to fetch: for example tracrl data fetch BallRun.")
     for task in [get_task(name) for name in options.tasks]:
-        console.print(f"{task.name}: {fetch(task, directory=options.out)}", markup=False)
+        console.print(f"{task.name}: {fetch(task, directory=options.out, console=console)}", markup=False)
     return 0
 
 
@@ -171,7 +191,7 @@ def methods(options: MethodsOptions) -> int:
 
 
 @dataclass
-class TrainOptions:
+class TrainOptions(DataOptions):
     """Train limits × seeds runs of a method as one stack, then evaluate them."""
 
     task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None
@@ -184,6 +204,8 @@ class TrainOptions:
     preset: Literal["full", "fast"] = "full"
     """the published settings, or a tenth of the work or less"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """of matrix products on a GPU"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Annotated[bool, Flag] = False
@@ -194,12 +216,6 @@ class TrainOptions:
     """episodes for each policy in each evaluation"""
     evaluations: int = 10
     """evaluations along the training, the last at its end"""
-    action_low: float | None = None
-    """low end of a file's action box, where it is not -1"""
-    action_high: float | None = None
-    """high end of a file's action box, where it is not 1"""
-    clip_actions: Annotated[bool, Flag] = False
-    """cut logged actions to the box instead of refusing them"""
     wandb: str | None = None
     """also log to this Weights & Biases project"""
 
@@ -228,6 +244,7 @@ def train(arguments: Sequence[str]) -> int:
         out=out,
         resume=options.resume,
         device=options.device,
+        precision=options.precision,
         evaluate_on=_simulator_for(data, options),
         evaluations=options.evaluations,
         episodes=options.episodes,
@@ -309,15 +326,9 @@ def _training_data(options: TrainOptions) -> Episodes:
 
     if options.task is None and options.data is None:
         raise TracrlError("Say what to train on: a task (tracrl train trac BallRun) or a file (--data my.hdf5).")
-    box = {
-        "action_low": options.action_low,
-        "action_high": options.action_high,
-        "clip_actions": options.clip_actions,
-    }
-    if options.data is not None:
-        return load_dataset(options.data, task=options.task, **box)
-    assert options.task is not None
-    return load_dataset(options.task, **box)
+    source = options.data or options.task
+    assert source is not None
+    return load_dataset(source, task=options.task, **options.reading())
 
 
 def _limits_of(data: Episodes) -> tuple[float, ...]:

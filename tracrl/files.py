@@ -54,9 +54,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise TracrlError(
-            f"{path} is missing; {path.parent} is not a run directory, or not a whole one."
-        ) from error
+        raise TracrlError(f"{path} is missing; {path.parent} is not a run directory, or not a whole one.") from error
     except (OSError, ValueError) as error:
         raise TracrlError(f"{path} cannot be read as JSON ({error}); it was edited or cut off.") from error
 
@@ -83,7 +81,5 @@ def _disk_error(error: Exception, directory: Path) -> int:
 
 def _cannot_write(path: Path, error: OSError) -> str:
     if error.errno == errno.ENOSPC:
-        return (
-            f"The disk is full: {path} was not written, what was there before is untouched; free some space."
-        )
+        return f"The disk is full: {path} was not written, what was there before is untouched; free some space."
     return f"{path} cannot be written ({error.strerror or error}); what was there before is untouched."

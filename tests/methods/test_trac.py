@@ -144,9 +144,9 @@ def test_loss_and_gradient_agree_with_the_equations_in_float64(dropout: float, r
     expected = total / method.batch_size
     expected_gradient = torch.autograd.grad(expected, [t for pair in weights for t in pair])
 
+    stack.log_ref = stack.reference_log_probabilities()
     batch = stack.table.draw(stack.key(BATCH_STREAM), stack.table.classified)
-    log_ref = stack.reference_log_probabilities().gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
-    psi = score(stack.log_pi(batch.rows), log_ref, stack.table.discount * batch.valid, method.alpha)
+    psi = stack.scores(batch)
     loss = classification_loss(psi, batch.desirable, batch.weight, stack.table.lambda_d, stack.table.lambda_u)
     gradient = torch.autograd.grad(loss.sum(), list(stack.network.parameters()))
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
@@ -156,12 +156,11 @@ def test_loss_and_gradient_agree_with_the_equations_in_float64(dropout: float, r
 
 def test_gradient_agrees_with_finite_differences() -> None:
     stack = learner(replace(SMALL, clone_updates=0), make_small_data(), dtype=torch.float64)
-    log_ref = stack.reference_log_probabilities()
+    stack.log_ref = stack.reference_log_probabilities()
     batch = stack.table.draw(stack.key(BATCH_STREAM), stack.table.classified)
-    taken = log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
 
     def loss() -> torch.Tensor:
-        psi = score(stack.log_pi(batch.rows), taken, stack.table.discount * batch.valid, stack.method.alpha)
+        psi = stack.scores(batch)
         return classification_loss(psi, batch.desirable, batch.weight, stack.table.lambda_d, stack.table.lambda_u).sum()
 
     weight = stack.network.layers[1].weight

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
+from tracrl.data.partition import is_safe
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
@@ -70,7 +71,7 @@ class BCSafe(_Cloning):
     optimises: ClassVar[str] = "the squared error of the logged actions of the episodes within the cost limit"
 
     def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
-        safe = data.total_costs <= limit
+        safe = is_safe(data.total_costs, limit)
         if not safe.any():
             raise TracrlError(
                 f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is "

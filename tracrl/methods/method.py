@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -92,6 +93,7 @@ class Learner(nn.Module, ABC):
             task=data.task,
         )
         self.step = 0
+        self.half_products = False
         self.register_buffer("seeds", torch.tensor([r.seed for r in runs], device=device), persistent=False)
         # The step again, where kernels can read it.
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
@@ -103,14 +105,25 @@ class Learner(nn.Module, ABC):
 
     def update(self) -> dict[str, Tensor]:
         """One update of every run; metrics are (R,)."""
+        self.prepare()
         metrics = self.learn()
         self.step += 1
         self.clock += 1
         return metrics
 
+    def prepare(self) -> None:  # noqa: B027 (most methods have one phase and no preparations)
+        """What must happen once before the next update, such as at the start of a phase."""
+
     @abstractmethod
     def learn(self) -> dict[str, Tensor]:
-        """The update itself."""
+        """The update itself: work on tensors alone, the same in every step of a phase, so that a GPU can record it."""
+
+    def compile_parts(self) -> None:  # noqa: B027
+        """Replace what a compiler makes faster on a GPU by its compiled form."""
+
+    def matmul_precision(self) -> torch.autocast:
+        """Around the networks: products in bfloat16 where that was asked for; scores and losses stay in float32."""
+        return torch.autocast(self.clock.device.type, torch.bfloat16, enabled=self.half_products)
 
     @abstractmethod
     def policy(self) -> Policy:
@@ -119,6 +132,10 @@ class Learner(nn.Module, ABC):
     def key(self, stream: int) -> Tensor:
         """(R,) keys for this step's random numbers of one purpose."""
         return random.keys(self.seeds, self.clock, stream)
+
+    def noise(self, stream: int, *shape: int) -> Tensor:
+        """(R, *shape) standard normal numbers of this step for one purpose."""
+        return random.normal(self.key(stream), math.prod(shape)).view(-1, *shape)
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         """Continue from a checkpoint's tensors."""

@@ -195,15 +195,17 @@ class TraCLearner(Learner):
     def phase(self) -> str:
         return "cloning" if self.step < self.method.clone_updates else "classification"
 
-    def learn(self) -> dict[str, Tensor]:
-        if self.phase == "cloning":
-            return self.clone()
+    def prepare(self) -> None:
+        """Between the phases: freeze the cloned policy as π_ref and begin Adam anew."""
+        if self.phase == "cloning" or self.log_ref is not None:
+            return
         if self.step == self.method.clone_updates:
             self.frozen.load_state_dict(self.network.state_dict())
             self.adam.restart()
-        if self.log_ref is None:
-            self.log_ref = self.reference_log_probabilities()
-        return self.classify(self.log_ref)
+        self.log_ref = self.reference_log_probabilities()
+
+    def learn(self) -> dict[str, Tensor]:
+        return self.clone() if self.phase == "cloning" else self.classify()
 
     def clone(self) -> dict[str, Tensor]:
         """One update of behaviour cloning."""
@@ -212,16 +214,20 @@ class TraCLearner(Learner):
         self.adam.step(loss, self.method.clone_rate)
         return {"loss": loss.detach()}
 
-    def classify(self, log_ref: Tensor) -> dict[str, Tensor]:
+    def classify(self) -> dict[str, Tensor]:
         """One update of classification."""
         batch = self.table.draw(self.key(BATCH_STREAM), self.table.classified)
-        log_ref = log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
-        discount = self.table.discount * batch.valid
-        psi = score(self.log_pi(batch.rows), log_ref, discount, self.method.alpha)
+        psi = self.scores(batch)
         loss = classification_loss(psi, batch.desirable, batch.weight, self.table.lambda_d, self.table.lambda_u)
         self.adam.step(loss, self.rate())
         correct = ((psi > 0) == (batch.desirable > 0)).to(psi.dtype).mean(-1)
         return {"loss": loss.detach(), "accuracy": correct, "score": psi.detach().mean(-1)}
+
+    def scores(self, batch: SegmentBatch) -> Tensor:
+        """ψ of each segment of a batch (R, B)."""
+        assert self.log_ref is not None
+        log_ref = self.log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
+        return score(self.log_pi(batch.rows), log_ref, self.table.discount * batch.valid, self.method.alpha)
 
     def rate(self) -> Tensor:
         """The classification rate: linear from 0 over the warm-up, then constant."""
@@ -233,7 +239,13 @@ class TraCLearner(Learner):
         runs, flat = len(rows), rows.flatten()
         states = self.observations[flat].view(runs, -1, self.observations.shape[1])
         actions = self.actions[flat].view(*rows.shape, -1)
-        return log_probability(self.network(states, self.key).view_as(actions), actions)
+        with self.matmul_precision():
+            mean = self.network(states, self.key)
+        return log_probability(mean.to(actions.dtype).view_as(actions), actions)
+
+    def compile_parts(self) -> None:
+        for owner, part in ((self, "log_pi"), (self.table, "draw"), (self.adam, "move")):
+            setattr(owner, part, torch.compile(getattr(owner, part), dynamic=False))
 
     @torch.no_grad()
     def reference_log_probabilities(self) -> Tensor:

@@ -17,7 +17,10 @@ from tracrl.nets import random
 
 
 def relu_dropout(hidden: Tensor, key: Tensor, threshold: int) -> Tensor:
-    """max(hidden, 0), and 0 with probability ``threshold`` / 256, in place. ``hidden`` is (R, …), ``key`` (R,)."""
+    """max(hidden, 0), and 0 with probability ``threshold`` / 256. ``hidden`` is (R, …), ``key`` (R,).
+
+    ``hidden`` is used up: where the compiled kernel serves, the result takes its place.
+    """
     return _ReluDropout.apply(hidden, key, threshold)  # type: ignore[no-untyped-call]
 
 
@@ -27,13 +30,13 @@ class _ReluDropout(torch.autograd.Function):
         kernel = _kernel() if hidden.device.type == "cpu" and hidden.dtype == torch.float32 else None
         if kernel is not None and hidden.is_contiguous():
             kernel(hidden.detach().view(len(key), -1).numpy(), key.numpy(), threshold)
+            ctx.mark_dirty(hidden)
+            result = hidden
         else:
-            count = hidden[0].numel()
-            dropped = random.random_bytes(key, count).view(hidden.shape) < threshold
-            hidden.relu_().masked_fill_(dropped, 0.0)
-        ctx.mark_dirty(hidden)
-        ctx.save_for_backward(hidden)
-        return hidden
+            kept = random.random_bytes(key, hidden[0].numel()).view(hidden.shape) >= threshold
+            result = torch.where(kept, hidden.relu(), 0.0)
+        ctx.save_for_backward(result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -55,7 +58,7 @@ def _kernel() -> Callable[[Any, Any, int], None] | None:
 
     @numba.njit(inline="always")
     def draw(start: Any, i: int) -> Any:
-        z = start + u64(i + 1) * gamma
+        z = (start ^ u64(i)) * gamma
         z = (z ^ (z >> u64(30))) * mix_1
         z = (z ^ (z >> u64(27))) * mix_2
         return z ^ (z >> u64(31))

@@ -22,13 +22,17 @@ def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
 
 def bits(key: Tensor, count: int) -> Tensor:
     """(R, count) int64 whose 64 bits are all random."""
-    counter = torch.arange(1, count + 1, device=key.device)
-    return _mix(key[:, None] + counter * _GAMMA)
+    counter = torch.arange(count, device=key.device)
+    return _mix((key[:, None] ^ counter) * _GAMMA)
 
 
 def random_bytes(key: Tensor, count: int) -> Tensor:
-    """(R, count) uint8, uniform over 0 … 255."""
-    return bits(key, -(-count // 8)).view(torch.uint8)[:, :count]
+    """(R, count) integers, uniform over 0 … 255."""
+    words = bits(key, -(-count // 8))
+    if words.is_cuda:  # the same bytes in a form that the compiler fuses into whatever uses them
+        places = torch.arange(0, 64, 8, device=words.device)
+        return ((words[..., None] >> places) & 255).flatten(1)[:, :count]
+    return words.view(torch.uint8)[:, :count]
 
 
 def below(key: Tensor, bounds: Tensor, count: int) -> Tensor:

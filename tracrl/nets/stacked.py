@@ -44,7 +44,8 @@ class StackedLinear(nn.Module):
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
         # Scaling the weights costs nothing; baddbmm's own alpha would cost a pass over x in the backward direction.
         weight = self.weight if scale == 1.0 else self.weight * scale
-        return torch.baddbmm(self.bias.flatten(0, -3), x, weight.flatten(0, -3))
+        weight, bias = weight.flatten(0, -3), self.bias.flatten(0, -3)
+        return _aligned_product(x, weight) + bias if x.is_cuda else torch.baddbmm(bias, x, weight)
 
 
 class StackedMLP(nn.Module):
@@ -94,7 +95,7 @@ class StackedMLP(nn.Module):
                 x = self.hidden(x)
         x = self.layers[-1](x, scale)
         if self.members is not None:
-            x = x.unflatten(0, (-1, self.members))
+            x = x.view(-1, self.members, *x.shape[1:])
         return x if self.output is None else self.output(x)
 
     def weights(self) -> list[tuple[Tensor, Tensor]]:
@@ -150,6 +151,20 @@ class StackedAdam(nn.Module):
             shape = (-1, *[1] * (parameter.dim() - 1))
             size = (rate / correction_1).to(m.dtype).view(shape)
             parameter.sub_(size * m / ((v / correction_2.to(v.dtype).view(shape)).sqrt_().add_(self.eps)))
+
+
+def _aligned_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W with both sides of W filled up to multiples of 8, which a GPU's matrix units want.
+
+    The bias is left to whatever is fused behind the product: baddbmm would write it out first.
+    """
+    inputs, outputs = weight.shape[1:]
+    more_in, more_out = -inputs % 8, -outputs % 8
+    if more_in:
+        x = torch.nn.functional.pad(x, (0, more_in))
+    if more_in or more_out:
+        weight = torch.nn.functional.pad(weight, (0, more_out, 0, more_in))
+    return torch.bmm(x, weight)[..., :outputs]
 
 
 def generators(seeds: Sequence[int], purpose: int = 0) -> list[torch.Generator]:

@@ -24,7 +24,7 @@ from tracrl.train.checkpoint import Checkpoint
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
 from tracrl.train.progress import Progress, Silence
-from tracrl.train.stack import Stack
+from tracrl.train.stack import Precision, Stack
 
 SECONDS_A_TURN = 0.25
 """The loop looks around (progress, Ctrl-C, checkpoints) about this often."""
@@ -62,6 +62,7 @@ def fit(
     out: str | Path | None = None,
     resume: bool = False,
     device: str = "auto",
+    precision: str = "auto",
     evaluate_on: str | None = None,
     evaluations: int = 10,
     episodes: int = 20,
@@ -86,7 +87,7 @@ def fit(
         if directory.finished:
             return _finished(directory)
     with ExitStack() as closing:
-        stack = closing.enter_context(Stack(method, data, trained, chosen))
+        stack = closing.enter_context(Stack(method, data, trained, chosen, precision=_precision(precision, chosen)))
         if directory is not None:
             directory.begin(config)  # only now: data, limits and settings have been accepted
         loop = _Loop(method, stack, runs, directory, progress)
@@ -109,6 +110,17 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _precision(name: str, device: torch.device) -> Precision:
+    """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
+    if name not in ("auto", "float32", "bfloat16"):
+        raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
+    if device.type == "cpu":
+        if name == "bfloat16":
+            raise TracrlError("--precision bfloat16 is for GPUs; on a CPU use float32.")
+        return "float32"
+    return "float32" if name == "float32" else "bfloat16"
 
 
 class _Loop:

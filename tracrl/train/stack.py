@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -19,6 +19,11 @@ from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.policy import Policy
+from tracrl.train.graphs import RecordedUpdates
+
+
+Precision = Literal["float32", "bfloat16"]
+"""of matrix products on a GPU; everything else is float32"""
 
 
 class Stack:
@@ -31,6 +36,7 @@ class Stack:
         runs: Sequence[RunSpec],
         device: torch.device,
         threads: int | None = None,
+        precision: Precision = "float32",
     ):
         self.runs = tuple(runs)
         self._threads_before = torch.get_num_threads()
@@ -41,7 +47,12 @@ class Stack:
         bounds = [round(i * len(runs) / parts) for i in range(parts + 1)]
         self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
+        for learner in self.learners:
+            learner.half_products = precision == "bfloat16"
         self._workers = ThreadPoolExecutor(parts) if parts > 1 else None
+        self._recorded = RecordedUpdates(self.learners[0]) if device.type == "cuda" else None
+        self._tf32_before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = True
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +61,7 @@ class Stack:
         if self._workers is not None:
             self._workers.shutdown()
         torch.set_num_threads(self._threads_before)
+        torch.backends.cuda.matmul.allow_tf32 = self._tf32_before
 
     @property
     def step(self) -> int:
@@ -61,6 +73,8 @@ class Stack:
 
     def update(self, times: int = 1) -> dict[str, Tensor]:
         """So many updates of every run; the metrics (R,) of the last. Parts need not wait for each other in between."""
+        if self._recorded is not None:
+            return self._recorded.advance(times)
         if self._workers is None:
             results = [_advance(self.learners[0], times)]
         else:

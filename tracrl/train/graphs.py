@@ -1,0 +1,53 @@
+"""A GPU replays a recorded update instead of being told each kernel anew: a CUDA graph of the whole of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tracrl.methods.method import Learner
+
+WARM_UP = 3
+
+
+class RecordedUpdates:
+    """Updates of a learner on a GPU, recorded once for each phase."""
+
+    def __init__(self, learner: Learner):
+        self.learner = learner
+        self._phase: str | None = None
+        self._graph = torch.cuda.CUDAGraph()
+        self._metrics: dict[str, Tensor] = {}
+        # Compiled code is kept for each function, not each learner, and only a few times over; then it is silently given
+        # up. A process that trains many stacks therefore begins each with an empty store.
+        torch.compiler.reset()
+        learner.compile_parts()
+
+    def advance(self, times: int) -> dict[str, Tensor]:
+        for _ in range(times):
+            self.learner.prepare()
+            if self.learner.phase != self._phase:
+                self._record()
+            self._graph.replay()
+            self.learner.step += 1
+        return {name: values.clone() for name, values in self._metrics.items()}
+
+    def _record(self) -> None:
+        """Compilers and libraries settle in a few trial updates, whose effects are undone."""
+        learner = self.learner
+        tensors = [*learner.parameters(), *learner.buffers()]
+        before = [tensor.detach().clone() for tensor in tensors]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                learner.learn()
+        torch.cuda.current_stream().wait_stream(aside)
+        with torch.no_grad():
+            for tensor, old in zip(tensors, before, strict=True):
+                tensor.copy_(old)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._metrics = learner.learn()
+            learner.clock += 1
+        self._phase = learner.phase
