@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.metadata
+import inspect
 import platform
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -170,7 +172,7 @@ def _make(name: str) -> gymnasium.Env[Any, Any]:
         module = _import(module_name, name)
         maker = getattr(module, wanted, None)
         if callable(maker):
-            made = maker()
+            made = _call(maker, name)
             if not isinstance(made, gymnasium.Env):
                 raise TracrlError(f"{name} makes a {type(made).__name__}; expected a gymnasium.Env.")
             return made
@@ -189,6 +191,19 @@ def _make(name: str) -> gymnasium.Env[Any, Any]:
         ) from error
     except gymnasium.error.DependencyNotInstalled as error:
         raise TracrlError(f"{name} needs a package that is not installed: {error}") from error
+
+
+def _call(maker: Callable[..., Any], name: str) -> Any:
+    try:
+        inspect.signature(maker).bind()
+    except TypeError as error:
+        raise TracrlError(
+            f"{name} cannot be made without arguments ({error}): "
+            "name a function that needs none and makes the environment."
+        ) from error
+    except ValueError:  # a class written in C, whose signature is not known
+        pass
+    return maker()
 
 
 def _import(module_name: str, name: str) -> ModuleType:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,7 +59,8 @@ class Learner:
     def __init__(self, pool: RolloutPool, steps: int, seed: int, settings: LearnerSettings):
         self.pool, self.steps, self.seed, self.settings = pool, steps, seed, settings
         first = int(np.random.SeedSequence((seed, _FIRST_WEIGHTS)).generate_state(1)[0])
-        self.ppo = PPO(pool.facts.observation_size, pool.facts.action_size, settings.ppo, first)
+        with one_thread():
+            self.ppo = PPO(pool.facts.observation_size, pool.facts.action_size, settings.ppo, first)
         self.round = 0
         self.done = 0
         """steps so far"""
@@ -67,24 +69,20 @@ class Learner:
         self.snapshots: list[Snapshot] = []
         self.front = Front()
 
-    def run(self, checkpoint: Path | None, progress: Progress, seconds: float = CHECKPOINT_SECONDS) -> list[Snapshot]:
+    def run(self, checkpoint: Path | None, progress: Progress) -> list[Snapshot]:
         """Train to the end, from the checkpoint where there is one."""
         if checkpoint is not None and checkpoint.exists():
             self.restore(Checkpoint.load(checkpoint))
-        threads = torch.get_num_threads()
-        # One thread: the networks are small, and sums over threads would depend on their number.
-        torch.set_num_threads(1)
         progress.learning(self.done, self.steps, self.front)
         saved = time.monotonic()
-        try:
-            while self.done < self.steps:
+        while self.done < self.steps:
+            with one_thread():
                 self.turn()
-                progress.learning(self.done, self.steps, self.front)
-                if checkpoint is not None and (self.done >= self.steps or time.monotonic() - saved > seconds):
-                    self.checkpoint().save(checkpoint)
-                    saved = time.monotonic()
-        finally:
-            torch.set_num_threads(threads)
+            progress.learning(self.done, self.steps, self.front)
+            due = self.done >= self.steps or time.monotonic() - saved > CHECKPOINT_SECONDS
+            if checkpoint is not None and due:
+                self.checkpoint().save(checkpoint)
+                saved = time.monotonic()
         return self.snapshots
 
     def turn(self) -> None:
@@ -161,6 +159,17 @@ class Learner:
         return sum(step >= share * self.steps for share in self.settings.snapshots)
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread inside: the networks are small, and sums over threads depend on their number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def spread(uniform: NDArray[np.float64], highest: float, at_the_ends: float) -> NDArray[np.float64]:
     """Penalties from numbers that are uniform in [0, 1]: evenly over the range, some at its very ends."""
     return np.clip((uniform - at_the_ends) / (1 - 2 * at_the_ends), 0.0, 1.0) * highest
@@ -168,7 +177,8 @@ def spread(uniform: NDArray[np.float64], highest: float, at_the_ends: float) -> 
 
 def pack(behaviour: Behaviour) -> dict[str, Tensor]:
     """A behaviour as named tensors."""
-    arrays = {"mean": behaviour.mean, "scale": behaviour.scale, "deviation": behaviour.deviation}
+    weight, bias = behaviour.log_deviation
+    arrays = {"mean": behaviour.mean, "scale": behaviour.scale, "deviation.weight": weight, "deviation.bias": bias}
     for i, (weight, bias) in enumerate(behaviour.layers):
         arrays |= {f"weight{i}": weight, f"bias{i}": bias}
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -178,4 +188,4 @@ def unpack(tensors: dict[str, Tensor]) -> Behaviour:
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     depth = sum(name.startswith("weight") for name in arrays)
     layers = tuple((arrays[f"weight{i}"], arrays[f"bias{i}"]) for i in range(depth))
-    return Behaviour(arrays["mean"], arrays["scale"], layers, arrays["deviation"])
+    return Behaviour(arrays["mean"], arrays["scale"], layers, (arrays["deviation.weight"], arrays["deviation.bias"]))

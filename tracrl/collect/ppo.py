@@ -58,8 +58,11 @@ class PPO:
         generator = torch.Generator().manual_seed(seed)
         self.actor = _mlp(generator, (inputs, *settings.hidden, action_size), last_gain=0.01)
         self.critic = _mlp(generator, (inputs, *settings.hidden, 2), last_gain=1.0)
-        self.log_deviation = nn.Parameter(torch.full((action_size,), float(np.log(settings.first_deviation))))
-        self.parameters = [*self.actor.parameters(), self.log_deviation, *self.critic.parameters()]
+        self.log_deviation = _empty_linear(PENALTY_FEATURES, action_size)
+        nn.init.zeros_(self.log_deviation.weight)
+        nn.init.constant_(self.log_deviation.bias, float(np.log(settings.first_deviation)))
+        modules = (self.actor, self.log_deviation, self.critic)
+        self.parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, eps=1e-5, fused=True)
         self.seen = RunningMoments(observation_size)
         # Of rewards and costs: mean and mean square of the values, and the scale of the advantages.
@@ -68,14 +71,12 @@ class PPO:
 
     def behaviour(self) -> Behaviour:
         """A copy of the policy as it is now, for the simulator processes."""
-        linear = [layer for layer in self.actor if isinstance(layer, nn.Linear)]
-        with torch.no_grad():
-            return Behaviour(
-                mean=self.seen.mean.astype(np.float32),
-                scale=self.seen.scale().astype(np.float32),
-                layers=tuple((layer.weight.T.numpy().copy(order="C"), layer.bias.numpy().copy()) for layer in linear),
-                deviation=self.log_deviation.exp().numpy(),
-            )
+        return Behaviour(
+            mean=self.seen.mean.astype(np.float32),
+            scale=self.seen.scale().astype(np.float32),
+            layers=tuple(_copied(layer) for layer in self.actor if isinstance(layer, nn.Linear)),
+            log_deviation=_copied(self.log_deviation),
+        )
 
     def update(
         self, rollouts: Sequence[Rollout], penalties: Sequence[float], rate: float, generator: np.random.Generator
@@ -127,7 +128,7 @@ class PPO:
         return {
             "divergence": divergence,
             "updates": updates,
-            "deviation": float(self.log_deviation.detach().exp().mean()),
+            "deviation": float(self.log_deviation.bias.detach().exp().mean()),
         }
 
     def state(self) -> dict[str, Tensor]:
@@ -178,42 +179,55 @@ class PPO:
 
     def _log_probability(self, inputs: Tensor, actions: Tensor) -> Tensor:
         """Up to a constant, which cancels in every ratio."""
-        standard = (actions - self.actor(inputs)) * (-self.log_deviation).exp()
-        return -0.5 * standard.square().sum(1) - self.log_deviation.sum()
+        log_deviation = self.log_deviation(inputs[:, -PENALTY_FEATURES:])
+        standard = (actions - self.actor(inputs).tanh()) * (-log_deviation).exp()
+        return -0.5 * standard.square().sum(1) - log_deviation.sum(1)
 
     def _value_deviation(self) -> Doubles:
-        return np.sqrt(np.maximum(self.value_square - self.value_mean**2, 1e-8))
+        """In units of the signal; 0 where there was none so far. The floor keeps a constant value from vanishing."""
+        return np.sqrt(np.maximum(self.value_square - self.value_mean**2, 1e-6 * self.value_square))
 
     def _values(self, outputs: Tensor) -> Doubles:
         return outputs.numpy() * self._value_deviation() + self.value_mean
 
     def _rescale_critic(self, targets: Doubles) -> Doubles:
         """Targets in normalised units; the last layer changes so that no prediction does (van Hasselt et al. 2016)."""
-        mean, deviation = self.value_mean, self._value_deviation()
-        # The first batch counts in full.
-        kept = self.settings.value_memory if self.value_square.any() else 0.0
+        old_mean, old = self.value_mean, self._value_deviation()
+        # What a signal shows first counts in full.
+        kept = np.where(self.value_square > 0, self.settings.value_memory, 0.0)
         self.value_mean = kept * self.value_mean + (1 - kept) * targets.mean(0)
         self.value_square = kept * self.value_square + (1 - kept) * (targets**2).mean(0)
-        new = self._value_deviation()
-        if kept:
-            last = self.critic[-1]
-            assert isinstance(last, nn.Linear)
-            with torch.no_grad():
-                last.weight.mul_(torch.from_numpy((deviation / new)[:, None]))
-                last.bias.mul_(torch.from_numpy(deviation / new)).add_(torch.from_numpy((mean - self.value_mean) / new))
+        new = np.where((deviation := self._value_deviation()) > 0, deviation, 1.0)
+        factor = np.where(kept > 0, old / new, 1.0)
+        shift = np.where(kept > 0, (old_mean - self.value_mean) / new, 0.0)
+        last = self.critic[-1]
+        assert isinstance(last, nn.Linear)
+        with torch.no_grad():
+            last.weight.mul_(torch.from_numpy(factor[:, None]))
+            last.bias.mul_(torch.from_numpy(factor)).add_(torch.from_numpy(shift))
         return (targets - self.value_mean) / new
 
     def _scalarise(self, gains: Doubles, share: Doubles) -> Doubles:
         """One advantage a row from those for rewards and costs."""
         self.advantage_scale = np.maximum(gains.std(0), self.settings.advantage_memory * self.advantage_scale)
-        scaled = (gains - gains.mean(0)) / np.maximum(self.advantage_scale, 1e-8)
+        scaled = (gains - gains.mean(0)) / np.where(self.advantage_scale > 0, self.advantage_scale, 1.0)
         return ((1 - share) * scaled[:, 0] - share * scaled[:, 1]) / np.hypot(1 - share, share)
+
+
+def _copied(layer: nn.Linear) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weight (in, out) and bias as NumPy has them."""
+    return layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy()
+
+
+def _empty_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Without first weights, so that nobody else's random numbers are drawn."""
+    return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
 
 
 def _mlp(generator: torch.Generator, sizes: Sequence[int], last_gain: float) -> nn.Sequential:
     layers: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        linear = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # draws nothing yet
+        linear = _empty_linear(inputs, outputs)
         last = i == len(sizes) - 2
         nn.init.orthogonal_(linear.weight, last_gain if last else 2.0**0.5, generator=generator)
         nn.init.zeros_(linear.bias)

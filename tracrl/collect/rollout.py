@@ -28,23 +28,25 @@ def penalty_features(penalty: Floats) -> Floats:
 class Behaviour:
     """A Gaussian policy conditioned on a cost penalty: tanh layers of weights (in, out) and biases (out,).
 
-    The first layer takes the normalised observation and then the penalty's features.
+    The first layer takes the normalised observation and then the penalty's features. The mean is bounded too: far
+    outside the box every action is cut to the same, and nothing would ever lead the policy back.
     """
 
     mean: Floats
     scale: Floats
     """what an observation is shifted by and then multiplied with"""
     layers: tuple[tuple[Floats, Floats], ...]
-    deviation: Floats
-    """(action size,): standard deviations of the actions"""
+    log_deviation: tuple[Floats, Floats]
+    """weight (penalty features, action size) and bias of the logarithm of the actions' deviations: who is careful
+    must be able to be more exact"""
 
-    def at(self, penalty: float) -> tuple[Floats, ...]:
-        """The layers as a flat tuple for one penalty, whose features are a constant of the first layer."""
+    def at(self, penalty: float) -> tuple[list[tuple[Floats, Floats]], Floats]:
+        """The layers and deviations for one penalty, whose features are then a constant of the first layer."""
         (first, bias), *rest = self.layers
         split = len(first) - PENALTY_FEATURES
         features = penalty_features(np.array([penalty], np.float32))[0]
-        flat = [np.ascontiguousarray(first[:split]), bias + features @ first[split:]]
-        return (*flat, *(array for layer in rest for array in layer))
+        weight, log_bias = self.log_deviation
+        return [(first[:split], bias + features @ first[split:]), *rest], np.exp(features @ weight + log_bias)
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,20 @@ class Rollout:
         return len(self.rewards)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What a process answers when it cannot go on: a sentence for the user."""
+
+    message: str
+
+
 def play(env: Environment, behaviour: Behaviour, order: Order) -> Rollout:
     """One episode, determined by the behaviour and the order alone."""
     reset_seed, noise_seed = np.random.SeedSequence(order.seed).generate_state(2, np.uint32)
     generator = np.random.default_rng(int(noise_seed))
-    deviation = behaviour.deviation * np.float32(order.noise)
+    layers, deviation = behaviour.at(order.penalty)
     size = len(deviation)
-    layers = behaviour.at(order.penalty)
+    noise = np.float32(order.noise)
     observation = env.reset(int(reset_seed))
     observations, actions = [observation], []
     rewards: list[float] = []
@@ -95,15 +104,15 @@ def play(env: Environment, behaviour: Behaviour, order: Order) -> Rollout:
     terminated = over = False
     while not over:
         if len(rewards) == order.change_at:
-            layers = behaviour.at(order.later_penalty)
+            layers, deviation = behaviour.at(order.later_penalty)
         if order.random and generator.random() < order.random:
             action = generator.uniform(-1, 1, size).astype(np.float32)
         else:
             x = (observation - behaviour.mean) * behaviour.scale
             x = np.minimum(np.maximum(x, -OBSERVATION_CLIP), OBSERVATION_CLIP)
-            for weight, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
+            for weight, bias in layers:
                 x = np.tanh(x @ weight + bias)
-            action = x @ layers[-2] + layers[-1] + deviation * generator.standard_normal(size, np.float32)
+            action = x + noise * deviation * generator.standard_normal(size, np.float32)
         observation, reward, cost, terminated, truncated = env.step(action)
         observations.append(observation)
         actions.append(action)

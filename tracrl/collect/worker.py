@@ -10,20 +10,12 @@ import json
 import signal
 import sys
 import traceback
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tracrl.collect.environment import Environment, EnvSpec
-from tracrl.collect.rollout import Behaviour, play
+from tracrl.collect.rollout import Behaviour, Failure, play
 from tracrl.errors import TracrlError
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What a process answers when it cannot go on: a sentence for the user."""
-
-    message: str
 
 
 def serve(connection: Connection, spec: EnvSpec) -> None:

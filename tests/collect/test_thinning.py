@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracrl.collect.thinning import cell_of, extremes, thin
+
+Plane = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture
+def plane() -> Plane:
+    """A dense cloud of unsafe episodes and a thin trail of safe ones."""
+    generator = np.random.default_rng(1)
+    costs = np.concatenate([generator.normal(70, 3, 900), generator.uniform(0, 60, 100)])
+    returns = np.concatenate([generator.normal(50, 2, 900), generator.uniform(0, 40, 100)])
+    return np.maximum(costs, 0), returns
+
+
+def test_the_wanted_number_each_once_ascending_and_repeatable(plane: Plane) -> None:
+    kept = thin(*plane, 200, limits=(10, 20, 40), seed=3)
+    assert len(kept) == 200
+    assert (np.diff(kept) > 0).all()
+    np.testing.assert_array_equal(kept, thin(*plane, 200, limits=(10, 20, 40), seed=3))
+    assert not np.array_equal(kept, thin(*plane, 200, limits=(10, 20, 40), seed=4))
+
+
+def test_all_of_them_where_there_are_no_more(plane: Plane) -> None:
+    np.testing.assert_array_equal(thin(*plane, 1000), np.arange(1000))
+    np.testing.assert_array_equal(thin(*plane, 5000), np.arange(1000))
+
+
+def test_the_ends_stay(plane: Plane) -> None:
+    costs, returns = plane
+    kept = thin(costs, returns, 12, limits=(10, 20, 40))
+    ends = {costs.argmin(), costs.argmax(), returns.argmin(), returns.argmax()}
+    ends |= {np.flatnonzero(costs <= limit)[returns[costs <= limit].argmax()] for limit in (10, 20, 40)}
+    assert ends <= set(kept)
+    assert ends == set(extremes(costs, returns, (10, 20, 40)))
+
+
+def test_dense_cells_give_first(plane: Plane) -> None:
+    cells = cell_of(*plane)
+    kept = thin(*plane, 150)
+    assert set(cells[kept]) == set(cells), "no cell that was occupied is empty"
+    before, after = (np.bincount(c, minlength=400) for c in (cells, cells[kept]))
+    cap = after.max()
+    thinned = after < before
+    # The extremes may sit above the cap; all others that lost episodes are at it, or one below.
+    assert (after[thinned] >= cap - 1 - len(extremes(*plane, ()))).all()
+    assert (after[~thinned] == before[~thinned]).all()
+
+
+@pytest.mark.parametrize("limits", [(10.0,), (10.0, 20.0, 40.0), (65.0, 72.0)])
+def test_safe_and_unsafe_are_kept_at_each_limit_or_all_there_are(plane: Plane, limits: tuple[float, ...]) -> None:
+    costs, returns = plane
+    kept = thin(costs, returns, 100, limits=limits, share=0.3)
+    for limit in limits:
+        for members in (costs <= limit, costs > limit):
+            assert members[kept].sum() >= min(30, members.sum())
+
+
+def test_episodes_that_are_all_alike() -> None:
+    assert len(thin(np.zeros(10), np.ones(10), 4, limits=(0.0, 5.0))) == 4
