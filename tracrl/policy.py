@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -140,6 +140,38 @@ class Policy(ABC):
             aside.write_bytes(save(contiguous, metadata={_HEADER: json.dumps(header)}))
 
 
+Layers = Sequence[tuple[Floats, Floats]]
+"""(weight, bias) of each: (R, in, out) and (R, 1, out)"""
+
+
+def relu(x: Floats) -> Floats:
+    return np.maximum(x, 0)
+
+
+def forward(layers: Layers, x: Floats, hidden: Callable[[Floats], Floats] = relu) -> Floats:
+    """(R, n, in) → (R, n, out) through layers, with ``hidden`` between them."""
+    for weight, bias in layers[:-1]:
+        x = hidden(x @ weight + bias)
+    weight, bias = layers[-1]
+    return x @ weight + bias
+
+
+def named_layers(networks: Mapping[str, Sequence[tuple[Any, Any]]]) -> dict[str, Floats]:
+    """The (weight, bias) tensors of trained networks, copied, under names that :func:`layers_of` finds again."""
+    return {
+        f"{network}{name}{i}": np.array(tensor.cpu().numpy(), np.float32)
+        for network, layers in networks.items()
+        for i, pair in enumerate(layers)
+        for name, tensor in zip(("weight", "bias"), pair, strict=True)
+    }
+
+
+def layers_of(tensors: Mapping[str, Floats], network: str = "") -> Layers:
+    """The layers of one network by its name."""
+    count = sum(key.startswith(f"{network}weight") for key in tensors)
+    return [(tensors[f"{network}weight{i}"], tensors[f"{network}bias{i}"]) for i in range(count)]
+
+
 class MLPPolicy(Policy):
     """ReLU layers and a tanh at the end: tensors ``weight<i>`` (R, in, out) and ``bias<i>`` (R, 1, out)."""
 
@@ -147,30 +179,25 @@ class MLPPolicy(Policy):
 
     def __init__(self, facts: PolicyFacts, tensors: Mapping[str, Floats], single: bool = False):
         super().__init__(facts, tensors, single)
-        self._layers = [(self.tensors[f"weight{i}"], self.tensors[f"bias{i}"]) for i in range(len(self.tensors) // 2)]
+        self._layers = layers_of(self.tensors)
 
     @classmethod
     def from_layers(cls, facts: PolicyFacts, layers: Sequence[tuple[Any, Any]]) -> Self:
         """From the (weight, bias) tensors of a trained network, which are copied."""
-        named = (
-            (f"{name}{i}", t) for i, pair in enumerate(layers) for name, t in zip(("weight", "bias"), pair, strict=True)
-        )
-        return cls(facts, {key: np.array(tensor.cpu().numpy(), np.float32) for key, tensor in named})
+        return cls(facts, named_layers({"": layers}))
 
     @property
     def observation_size(self) -> int:
         return int(self._layers[0][0].shape[1])
 
     def act_scaled(self, observations: Floats) -> Floats:
-        x: Floats = observations[None]
-        for weight, bias in self._layers[:-1]:
-            x = np.maximum(x @ weight + bias, 0)
-        weight, bias = self._layers[-1]
-        return np.tanh(x @ weight + bias)
+        return np.tanh(forward(self._layers, observations[None]))
 
 
 def load_policy(path: str | Path) -> Policy:
     """The stack of policies that :meth:`Policy.save` wrote. Loading runs no code from the file."""
+    import tracrl.candidate_policy  # noqa: F401 (a kind is known once its module is)
+
     path = Path(path)
     if path.is_dir():
         path = path / "policy.safetensors"

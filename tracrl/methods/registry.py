@@ -6,10 +6,16 @@ import difflib
 
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
+from tracrl.methods.bcq_lag import BCQLag
+from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.coptidice import COptiDICE
+from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (TraC, BCAll, BCSafe)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (TraC, BCAll, BCSafe, BCQLag, BEARLag, CPQ, COptiDICE)
+}
 
 
 def get_method(name: str) -> type[Method]:

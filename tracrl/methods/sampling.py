@@ -20,10 +20,18 @@ class RowSampler:
     length of the episodes.
     """
 
-    def __init__(self, data: Episodes, chosen: Sequence[NDArray[np.bool_]], device: torch.device):
-        """``chosen`` has one mask over the episodes for each run."""
-        picked = [np.flatnonzero(mask) for mask in chosen]
-        ends = [np.cumsum(data.lengths[episodes]) for episodes in picked]
+    def __init__(
+        self,
+        data: Episodes,
+        chosen: Sequence[NDArray[np.bool_]],
+        device: torch.device,
+        lengths: NDArray[np.int64] | None = None,
+    ):
+        """``chosen`` has one mask over the episodes for each run; ``lengths`` (episodes,) are the rows of each episode,
+        counted from its start, that may be drawn: all of them where it is not given."""
+        lengths = data.lengths if lengths is None else lengths
+        picked = [np.flatnonzero(mask & (lengths > 0)) for mask in chosen]
+        ends = [np.cumsum(lengths[episodes]) for episodes in picked]
         most = max(len(episodes) for episodes in picked)
 
         def stack(columns: Sequence[NDArray[np.int64]]) -> Tensor:
@@ -32,7 +40,7 @@ class RowSampler:
 
         self.ends = stack(ends)
         # Row k of the chosen rows, counted through, is row k + shift of the data.
-        self.shift = stack([data.offsets[e] - (end - data.lengths[e]) for e, end in zip(picked, ends, strict=True)])
+        self.shift = stack([data.offsets[e] - (end - lengths[e]) for e, end in zip(picked, ends, strict=True)])
         self.totals = torch.tensor([int(end[-1]) for end in ends], device=device)
 
     def draw(self, key: Tensor, count: int) -> Tensor:

@@ -49,7 +49,8 @@ def soft_minimum(values: Tensor, weight: float) -> Tensor:
 
     BCQ's softened double critic; costs take :func:`soft_maximum`.
     """
-    groups = values.unflatten(1, (2, -1)).amin(2)
+    runs, members, rows = values.shape
+    groups = values.view(runs, 2, members // 2, rows).amin(2)
     return weight * groups.amin(1) + (1 - weight) * groups.amax(1)
 
 

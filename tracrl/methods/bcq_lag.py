@@ -1,0 +1,111 @@
+"""BCQ-Lag: batch-constrained Q-learning (Fujimoto, Meger and Precup, ICML 2019) with a multiplier for the cost.
+
+1. A VAE learns which actions the data hold at a state; candidates are decoded from it.
+2. A perturbation network ξ moves a candidate by at most φ: a = clip(â + φ tanh(ξ(s, â))).
+3. The critics bootstrap from the candidate that maximises Q − λ Q_c (:mod:`tracrl.methods.lagrangian`).
+4. ξ minimises E[−Q(s, a) + λ (Q_c(s, a) − l)], and λ follows the cost's excess over the threshold l.
+
+The policy decodes candidates, perturbs them and takes the one that maximises Q − λ Q_c, as BCQ does with Q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tracrl.candidate_policy import PerturbedDecodes
+from tracrl.data.episodes import Episodes
+from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
+from tracrl.methods.method import RunSpec
+from tracrl.nets.critics import follow, target_of
+from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
+from tracrl.policy import Policy, named_layers
+
+ACTION = FREE_STREAM
+
+
+@dataclass(frozen=True)
+class BCQLag(LagrangianMethod):
+    """BCQ-Lag's settings."""
+
+    name: ClassVar[str] = "bcq-lag"
+    title: ClassVar[str] = "BCQ-Lag"
+    paper: ClassVar[str] = (
+        "Fujimoto, Meger and Precup: Off-Policy Deep Reinforcement Learning without Exploration, ICML 2019; "
+        "Stooke, Achiam and Abbeel: Responsive Safety in Reinforcement Learning by PID Lagrangian Methods, ICML 2020"
+    )
+    optimises: ClassVar[str] = "Q − λ Q_c over slightly perturbed actions of a generative model of the data"
+    suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
+    fast: ClassVar = {"updates": 3_000, "batch_size": 128, "critics": 1, "vae_hidden": (256, 256)}
+
+    phi: float = 0.05
+    """φ, the most that a candidate is perturbed, in half widths of the action box"""
+
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> BCQLagLearner:
+        return BCQLagLearner(self, data, runs, device)
+
+
+def perturbed(actions: Tensor, shift: Tensor, phi: float) -> Tensor:
+    """clip(â + φ tanh(ξ), −1, 1)."""
+    return (actions + phi * torch.tanh(shift)).clamp(-1, 1)
+
+
+class BCQLagLearner(LagrangianLearner):
+    """The stack in training."""
+
+    def __init__(self, method: BCQLag, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
+        super().__init__(method, data, runs, device)
+        self.method = method
+        sizes = (data.observation_size + data.action_size, *method.hidden, data.action_size)
+        self.actor = StackedMLP(generators([run.seed for run in runs], 0), sizes, hidden=torch.tanh).to(device)
+        self.actor_target = target_of(self.actor)
+        self.actor_adam = StackedAdam(list(self.actor.parameters()))
+
+    def learn(self) -> dict[str, Tensor]:
+        method, batch = self.method, self.draw()
+        vae_loss = self.train_vae(batch)
+        with torch.no_grad():
+            decoded = torch.tanh(self.decoded(CANDIDATES, batch.next_observations, method.candidates))
+            candidates = self.perturb(self.actor_target, batch.next_observations, decoded)
+        loss, cost_value = self.train_critics(batch, candidates)
+
+        decoded = torch.tanh(self.decoded(ACTION, batch.observations, 1))
+        actions = self.perturb(self.actor, batch.observations, decoded)
+        actor_loss = self.lagrangian(batch.observations, actions.squeeze(2))
+        self.actor_adam.step(actor_loss, method.actor_rate)
+        follow(self.target, self.critics, method.tau)
+        follow(self.actor_target, self.actor, method.tau)
+        return {
+            "loss": loss,
+            "cost_value": cost_value,
+            "multiplier": self.pid.multiplier.clone(),
+            "vae_loss": vae_loss,
+            "actor_loss": actor_loss.detach(),
+        }
+
+    def perturb(self, actor: StackedMLP, observations: Tensor, decoded: Tensor) -> Tensor:
+        """(R, B, n, actions) → (R, B, n, actions)."""
+        count = decoded.shape[2]
+        states = observations.repeat_interleave(count, 1)
+        shift = actor(torch.cat([states, decoded.flatten(1, 2)], -1))
+        return perturbed(decoded, shift.view_as(decoded), self.method.phi)
+
+    def policy(self) -> Policy:
+        layers = {
+            "decoder": self.vae.decoder.weights(),
+            "actor": self.actor.weights(),
+            "critic": self.critics.of_reward.weights(),
+            "cost_critic": self.critics.of_cost.weights(),
+        }
+        tensors = named_layers(layers) | {"multiplier": self.pid.multiplier.cpu().numpy().copy()}
+        return PerturbedDecodes(
+            self.facts,
+            tensors,
+            candidates=self.method.candidates,
+            pessimism=self.method.pessimism,
+            phi=self.method.phi,
+        )

@@ -1,0 +1,201 @@
+"""CPQ: constraints penalised Q-learning (Xu, Zhan and Zhu, AAAI 2022).
+
+Actions that the data do not hold are made to look costly, and actions that look costly are worth nothing:
+
+1. A VAE learns which actions the data hold at a state.
+2. The cost critic Q_c follows its Bellman equation, and is pushed up at the policy's own actions that the VAE finds
+   strange (out of distribution): E(Q_c − y_c)² − α E_ood[Q_c]. The weight α rises until those actions cost
+   clearly more than the threshold l.
+3. The reward critic bootstraps only from actions that are safe: y = r + γ 1[Q_c(s', a') ≤ l] Q(s', a').
+4. The policy maximises E[1[Q_c(s, a) ≤ l] Q(s, a)].
+
+``reference_quirks`` gives the form in which the benchmark's reference library computes it: no penalty (there it has no
+gradient), the least of the cost critics, and rewards that end at a time-out while costs never end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tracrl.data.episodes import Episodes
+from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.transitions import Batch, Transitions, discounted_threshold, episode_steps
+from tracrl.nets.actor import SquashedGaussian
+from tracrl.nets.critics import Critics, follow, regression_loss, target_of
+from tracrl.nets.stacked import StackedAdam, generators
+from tracrl.nets.vae import StackedVAE, divergence
+from tracrl.policy import MLPPolicy, Policy
+
+BATCH, ENCODER, NEXT_ACTION, STRANGE, ACTION = range(5)  # streams of random numbers
+STRANGE_SHARE = 0.25  # the quarter of the policy's actions with the largest divergence counts as strange
+LOG_ALPHA_RANGE = (-5.0, 5.0)
+
+
+@dataclass(frozen=True)
+class CPQ(Method):
+    """CPQ's settings."""
+
+    name: ClassVar[str] = "cpq"
+    title: ClassVar[str] = "CPQ"
+    paper: ClassVar[str] = (
+        "Xu, Zhan and Zhu: Constraints Penalized Q-Learning for Safe Offline Reinforcement Learning, AAAI 2022"
+    )
+    optimises: ClassVar[str] = "a Q-function that counts only safe actions, with unfamiliar actions made costly"
+    metrics: ClassVar = ("loss", "cost_value", "strange_cost", "alpha", "safe_share", "vae_loss", "actor_loss")
+    suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
+    fast: ClassVar = {"updates": 5_000, "batch_size": 256, "actor_rate": 3e-4}
+
+    updates: int = 100_000
+    """gradient updates"""
+    batch_size: int = 512
+    """transitions in a batch"""
+    gamma: float = 0.99
+    """γ, discount of rewards and costs"""
+    tau: float = 0.005
+    """τ, the share by which target networks follow at each update"""
+    actor_rate: float = 1e-4
+    """Adam's learning rate of the policy"""
+    critic_rate: float = 1e-3
+    """Adam's learning rate of the critics"""
+    vae_rate: float = 1e-3
+    """Adam's learning rate of the VAE"""
+    alpha_rate: float = 1e-4
+    """learning rate of log α"""
+    beta: float = 0.5
+    """weight of the VAE's divergence"""
+    strange_actions: int = 10
+    """policy actions a state among which the strange ones are looked for"""
+    strange_cost: float = 1.5
+    """what strange actions should cost at least, in thresholds"""
+    critics: int = 2
+    """networks of each critic"""
+    reward_scale: float = 0.1
+    """rewards are multiplied by this"""
+    hidden: tuple[int, ...] = (256, 256)
+    """units of the hidden layers of policy and critics"""
+    vae_hidden: tuple[int, ...] = (400, 400)
+    """units of the hidden layers of the VAE"""
+    reference_quirks: bool = False
+    """the reference library's form: no penalty on strange actions, least cost critic, rewards end at time-outs"""
+
+    def __post_init__(self) -> None:
+        self.require(self.updates >= 1, "updates", "at least 1")
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.require(0 < self.gamma < 1, "gamma", "a discount above 0 and below 1")
+        self.require(0 < self.tau <= 1, "tau", "a share above 0 and up to 1")
+        self.require(self.critics >= 1, "critics", "at least 1")
+        self.require(self.strange_actions >= 1, "strange_actions", "at least 1")
+
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> CPQLearner:
+        return CPQLearner(self, data, runs, device)
+
+
+def strangest(divergences: Tensor) -> Tensor:
+    """(R, n) → (R, n / 4): where the largest divergences of each run are."""
+    return divergences.topk(max(1, round(STRANGE_SHARE * divergences.shape[1])), dim=1).indices
+
+
+class CPQLearner(Learner):
+    """The stack in training."""
+
+    log_alpha: Tensor
+
+    def __init__(self, method: CPQ, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
+        super().__init__(method, data, runs, device)
+        self.method = method
+        self.transitions = Transitions(data, len(runs), device, method.reward_scale)
+        steps = episode_steps(data)
+        self.threshold = torch.tensor([discounted_threshold(r.limit, method.gamma, steps) for r in runs], device=device)
+        seeds = [run.seed for run in runs]
+        sizes = data.observation_size, data.action_size
+        self.actor = SquashedGaussian(generators(seeds, 0), *sizes, method.hidden).to(device)
+        self.critics = Critics(generators(seeds, 1), *sizes, method.hidden, method.critics).to(device)
+        self.vae = StackedVAE(generators(seeds, 2), *sizes, method.vae_hidden).to(device)
+        self.target = target_of(self.critics)
+        self.actor_adam = StackedAdam(list(self.actor.parameters()))
+        self.critic_adam = StackedAdam(list(self.critics.parameters()))
+        self.vae_adam = StackedAdam(list(self.vae.parameters()))
+        self.register_buffer("log_alpha", torch.zeros(len(runs), device=device))
+
+    def learn(self) -> dict[str, Tensor]:
+        method = self.method
+        batch = self.transitions.draw(self.key(BATCH), method.batch_size)
+        noise = self.noise(ENCODER, method.batch_size, self.vae.latent)
+        vae_loss = self.vae.loss(batch.observations, batch.actions, noise, method.beta)
+        self.vae_adam.step(vae_loss, method.vae_rate)
+
+        y, yc = self.targets(batch)
+        q = self.critics.reward(batch.observations, batch.actions)
+        qc = self.critics.cost(batch.observations, batch.actions)
+        loss = regression_loss(q, y) + regression_loss(qc, yc)
+        strange_cost = torch.zeros_like(self.threshold)
+        if not method.reference_quirks:
+            strange_cost = self.strange_cost(batch.observations)
+            loss = loss - self.log_alpha.exp() * strange_cost
+        self.critic_adam.step(loss, method.critic_rate)
+        if not method.reference_quirks:
+            self.adjust_alpha(strange_cost.detach())
+
+        actor_loss, safe = self.actor_loss(batch.observations)
+        self.actor_adam.step(actor_loss, method.actor_rate)
+        follow(self.target, self.critics, method.tau)
+        return {
+            "loss": loss.detach(),
+            "cost_value": qc.detach().mean((1, 2)),
+            "strange_cost": strange_cost.detach(),
+            "alpha": self.log_alpha.exp(),
+            "safe_share": safe,
+            "vae_loss": vae_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+        }
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """y = r + γ 1[Q_c(s', a') ≤ l] Q(s', a') and y_c = c + γ Q_c(s', a'), a' the policy's."""
+        noise = self.noise(NEXT_ACTION, batch.rewards.shape[1], self.actor.actions)
+        action = self.actor.sample(batch.next_observations, noise)
+        value = self.target.reward(batch.next_observations, action).amin(1)
+        cost = self.in_doubt(self.target.cost(batch.next_observations, action))
+        gamma, quirks = self.method.gamma, self.method.reference_quirks
+        y = batch.rewards + gamma * (1 - (batch.last if quirks else batch.ended)) * self.is_safe(cost) * value
+        yc = batch.costs + gamma * (cost if quirks else (1 - batch.ended) * cost)
+        return y, yc
+
+    def strange_cost(self, observations: Tensor) -> Tensor:
+        """E_ood[Q_c], (R,): what the critics say of those of the policy's actions that are strange to the VAE."""
+        count = self.method.strange_actions
+        with torch.no_grad():
+            noise = self.noise(STRANGE, observations.shape[1], count, self.actor.actions)
+            actions = torch.tanh(self.actor.raw(observations, noise)).flatten(1, 2)
+            states = observations.repeat_interleave(count, 1)
+            chosen = strangest(divergence(*self.vae.encode(states, actions)))[..., None]
+            states, actions = states.take_along_dim(chosen, 1), actions.take_along_dim(chosen, 1)
+        return self.in_doubt(self.critics.cost(states, actions)).mean(1)
+
+    def adjust_alpha(self, strange_cost: Tensor) -> None:
+        """Dual ascent on α (E_ood[Q_c] ≥ 1.5 l): α rises while strange actions cost too little."""
+        lack = self.method.strange_cost * self.threshold - strange_cost
+        self.log_alpha.add_(self.method.alpha_rate * self.log_alpha.exp() * lack).clamp_(*LOG_ALPHA_RANGE)
+
+    def actor_loss(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """−E[1[Q_c(s, a) ≤ l] Q(s, a)], and the share of the policy's actions that are safe; (R,) each."""
+        noise = self.noise(ACTION, observations.shape[1], self.actor.actions)
+        action = self.actor.sample(observations, noise)
+        with torch.no_grad():
+            safe = self.is_safe(self.in_doubt(self.critics.cost(observations, action)))
+        return -(safe * self.critics.reward(observations, action).amin(1)).mean(1), safe.mean(1)
+
+    def in_doubt(self, costs: Tensor) -> Tensor:
+        """(R, K, rows) → (R, rows): the greatest of the cost critics."""
+        return costs.amin(1) if self.method.reference_quirks else costs.amax(1)
+
+    def is_safe(self, cost: Tensor) -> Tensor:
+        return (cost <= self.threshold[:, None]).float()
+
+    def policy(self) -> Policy:
+        return MLPPolicy.from_layers(self.facts, self.actor.mean_layers())
