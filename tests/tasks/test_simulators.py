@@ -124,6 +124,16 @@ def test_where_pybullet_has_no_wheel_the_user_is_told(monkeypatch: pytest.Monkey
         assert any("C++ compiler" in line for line in said) is told
 
 
+@pytest.mark.usefixtures("nothing_installed")
+def test_where_mujoco_is_not_that_of_dsrl_the_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    Pip(monkeypatch)
+    for version, told in (("2.3.3", False), ("3.1.6", True)):
+        said: list[str] = []
+        monkeypatch.setattr(simulators, "MUJOCO", version)
+        simulators.install(["safety-gymnasium"], say=said.append)
+        assert any("not DSRL's to the last bit" in line for line in said) is told
+
+
 def test_an_unknown_simulator_is_named() -> None:
     with pytest.raises(TracrlError, match="no simulator called 'mujoco': choose from bullet"):
         simulators.install(["mujoco"])

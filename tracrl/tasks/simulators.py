@@ -32,9 +32,11 @@ class Simulator:
 
 
 # DSRL recorded with mujoco 2.3.3: with it all 21 tasks are bit for bit DSRL's. It has no wheel for later
-# Pythons; 3.1.6 is the latest whose differences are of rounding only, and has none for 3.13.
+# Pythons. 3.1.6 differs in rounding, which grows over an episode, and has no wheel for 3.13. 3.3.7 also starts
+# some episodes of Car and Ant otherwise.
+DSRL_MUJOCO = "2.3.3"
 if sys.version_info < (3, 12):
-    MUJOCO = "2.3.3"
+    MUJOCO = DSRL_MUJOCO
 else:
     MUJOCO = "3.1.6" if sys.version_info < (3, 13) else "3.3.7"
 
@@ -52,7 +54,7 @@ SIMULATORS = {
             name="safety-gymnasium",
             suite="SafetyGymnasium",
             modules=("safety_gymnasium", "mujoco"),
-            dependencies=(f"mujoco=={MUJOCO}", "xmltodict>=0.13", "PyYAML>=6", "imageio>=2.34"),
+            dependencies=(f"mujoco=={MUJOCO}", "xmltodict>=0.13", "PyYAML>=6", "imageio>=2.34", "packaging>=23"),
             packages=("safety-gymnasium==1.0.0",),
         ),
         Simulator(
@@ -108,6 +110,11 @@ def install(names: Iterable[str], say: Callable[[str], None] = print) -> None:
             say(
                 f"{simulator.name}: pybullet has no wheel for Python 3.12 or later; pip builds it, "
                 "which takes about 10 minutes and needs a C++ compiler"
+            )
+        if MUJOCO != DSRL_MUJOCO and any(pin.startswith("mujoco") for pin in dependencies):
+            say(
+                f"{simulator.name}: mujoco {DSRL_MUJOCO}, with which DSRL recorded, has no wheel for this Python; "
+                f"with {MUJOCO} episodes are not DSRL's to the last bit"
             )
         if dependencies:
             say(f"{simulator.name}: installing {', '.join(dependencies)}")
