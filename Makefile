@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 .PHONY: help demo test lint format sims clean
 
@@ -12,7 +13,7 @@ help:  ## this list
 # Three stamps: the package; what the tests need; the simulators. Each is made again when its facts change.
 $(VENV)/.package: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e ".[fast]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.package
@@ -28,7 +29,8 @@ $(VENV)/.sims: $(VENV)/.package tracrl/tasks/simulators.py
 	touch $(VENV)/.bullet $@
 
 demo: $(VENV)/.bullet  ## train TraC on the bundled BallRun data, evaluate it in PyBullet, print the table, write the pictures
-	$(BIN)/tracrl train trac BallRun --preset fast --limits 10 20 40 --seeds 0 --out runs/demo --resume
+	$(BIN)/tracrl train trac BallRun --data tracrl/data/bundled/BallRun.hdf5 --preset fast --limits 10 20 40 --seeds 0 \
+		--out runs/demo --resume
 
 test: lint $(VENV)/.sims  ## run the tests (with ruff and mypy first)
 	$(BIN)/python -m pytest -n 2
