@@ -1,0 +1,380 @@
+"""Studies as processes: what fails, dies, is stopped or killed, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.study.made_up import TINY, TINY_CLONING, write_ball_data
+from tracrl.errors import TracrlError
+from tracrl.evaluation.scores import Scores
+from tracrl.policy import load_policy
+from tracrl.study.board import duration
+from tracrl.study.claim import read_claim
+from tracrl.study.local import Machine, available_memory, run_locally
+from tracrl.study.measured import Rates, estimate
+from tracrl.study.plan import Plan, StackSpec, make_plan
+from tracrl.study.store import Store
+
+LONG = ("hidden=[8]", "trac.batch_size=4", "trac.updates=700", "trac.clone_updates=300", "trac.warmup=5")
+SCORED = {"limits": [10.0], "seeds": [0], "episodes": 2, "evaluations": 2}
+
+
+def tiny_plan(study: str = "main", settings: Sequence[str] = TINY, **options: object) -> Plan:
+    chosen = {"tasks": ["BallRun"], "methods": ["trac"], "settings": settings, **SCORED, **options}
+    return make_plan(study, **chosen)  # type: ignore[arg-type]
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def said(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def until(holds: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def same_result(a: Path, b: Path, stack: StackSpec) -> None:
+    """The scores and weights of a stack in two stores are the same, bit for bit."""
+    for name in ("scores.json", "best_scores.json", "evaluations.csv", "metrics.csv", "config.json"):
+        assert (a / stack.name / name).read_bytes() == (b / stack.name / name).read_bytes(), name
+    for name in ("policy.safetensors", "best.safetensors"):
+        one, other = load_policy(a / stack.name / name), load_policy(b / stack.name / name)
+        assert all(np.array_equal(one.tensors[key], other.tensors[key]) for key in one.tensors), name
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The study uniform-reference with LONG settings, as it ends when nothing happens."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DSRL_DATASET_DIR", str(directory))
+        write_ball_data(directory)
+        store = Store(directory / "runs")
+        assert run_locally(tiny_plan("uniform-reference", settings=LONG), store, quiet()).count("done") == 2
+    return store
+
+
+def test_one_that_fails_does_not_stop_the_others(ball_data: Path, tmp_path: Path) -> None:
+    settings = ["hidden=[8]", "bc-all.updates=60", "bc-all.batch_size=8", "trac.batch_size=39"]
+    plan = tiny_plan(settings=settings, methods=["trac", "bc-all"])
+    console, store = quiet(), Store(tmp_path / "runs")
+    board = run_locally(plan, store, console)
+    assert (board.count("done"), board.count("failed")) == (1, 1)
+    (failure,) = board.failures()
+    assert failure.reason.startswith("Only ")
+    assert "segments are safe at cost limit 10, fewer than a batch of 39" in failure.reason
+    log = store.desk(failure.stack).log
+    assert failure.reason in log.read_text()
+    lines = said(console).splitlines()
+    assert f"FAILED: TraC on BallRun: {failure.reason} Log: {log}" in lines
+    assert any(line.startswith("done: BC-All on BallRun: reward") for line in lines)
+    assert board.summary().startswith("main: 1 of 2 done, 1 failed")
+    cloning = next(stack for stack in plan.stacks if stack.method.name == "bc-all")
+    assert Rates.of(store).find(cloning, "cpu") is None, "less than a second says little about the rate"
+
+    before = (store.run(cloning).policy).stat().st_mtime_ns
+    again = run_locally(plan, store, quiet())
+    assert (again.count("done"), again.count("failed")) == (1, 1)
+    assert again.entries[cloning.name].here_before
+    assert (store.run(cloning).policy).stat().st_mtime_ns == before
+
+
+def test_a_worker_that_is_killed_is_started_again_and_goes_on(
+    ball_data: Path, tmp_path: Path, undisturbed: Store
+) -> None:
+    plan = tiny_plan(settings=LONG)
+    (stack,) = plan.stacks
+    store = Store(tmp_path / "runs")
+
+    def kill() -> None:
+        until(lambda: store.started(stack))
+        until(lambda: (read_claim(store.desk(stack).claim) or {}).get("pid"))
+        os.kill(read_claim(store.desk(stack).claim)["pid"], signal.SIGKILL)  # type: ignore[index]
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    console = quiet()
+    board = run_locally(plan, store, console, checkpoint_seconds=0.1)
+    killer.join()
+    assert board.count("done") == 1
+    assert "trying again: TraC on BallRun: Its process was killed by SIGKILL" in said(console)
+    assert "going on: TraC on BallRun" in said(console)
+    assert "Going on after update" in store.desk(stack).log.read_text()
+    assert not store.desk(stack).claim.exists()
+    same_result(store.path, undisturbed.path, stack)
+
+
+def test_rates_are_measured_and_others_unknown(ball_data: Path, undisturbed: Store) -> None:
+    store = undisturbed
+    (stack,) = tiny_plan(settings=LONG).stacks
+    found = Rates.of(store).find(stack, "cpu")
+    assert found is not None
+    assert 1e-5 < found.seconds_per_update < 1
+    assert 50e6 < found.memory < 5e9
+    longer = tiny_plan(settings=[*LONG, "trac.updates=300000", "eta=0.5"])
+    told = estimate(longer, store, "cpu", 2)
+    assert told.seconds is not None
+    assert told.seconds == pytest.approx(
+        300_000 * found.seconds_per_update / 2 + 4 * (found.seconds_per_episode or 0) / 2, rel=1e-6
+    )
+    unknown = estimate(tiny_plan(settings=[*LONG, "trac.batch_size=3"]), store, "cpu", 2)
+    assert (unknown.seconds, unknown.unknown) == (None, 1), "nothing of that kind was measured"
+
+
+def test_one_that_keeps_dying_is_given_up_with_the_reason(
+    ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shot = tmp_path / "site"
+    shot.mkdir()
+    (shot / "sitecustomize.py").write_text(
+        "import os, signal, sys\nif 'tracrl.study.worker' in sys.orig_argv: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(shot))
+    console = quiet()
+    board = run_locally(tiny_plan(), Store(tmp_path / "runs"), console, retries=1)
+    assert [entry.reason for entry in board.failures()] == [
+        "Its process was killed by SIGKILL (out of memory, if nobody did it on purpose)."
+    ]
+    assert said(console).count("trying again") == 1
+
+
+def test_a_full_disk_is_said_and_loses_nothing(
+    ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the worker every write below the run directory fails, and so does the log, from the first checkpoint on."""
+    full = tmp_path / "site"
+    full.mkdir()
+    (full / "sitecustomize.py").write_text(
+        "import os, pathlib, sys\n"
+        "if 'tracrl.study.worker' in sys.orig_argv:\n"
+        "    def full(self, *given, **named):\n"
+        "        raise OSError(28, 'No space left on device')\n"
+        "    pathlib.Path.write_bytes = full\n"
+        "    def no_log(descriptor, data, write=os.write):\n"
+        "        if descriptor not in (1, 2):\n"
+        "            return write(descriptor, data)\n"
+        "        raise OSError(28, 'No space left on device')\n"
+        "    os.write = no_log\n"
+    )
+    plan, store = tiny_plan(), Store(tmp_path / "runs")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(full))
+        board = run_locally(plan, store, quiet())
+    (failure,) = board.failures()
+    assert failure.reason.startswith("The disk is full: ")
+    assert not store.done(failure.stack)
+    assert run_locally(plan, store, quiet()).count("done") == 1
+
+
+def start_study(study: str, settings: Sequence[str], out: Path) -> subprocess.Popen[str]:
+    """The whole command."""
+    words = ["--tasks", "BallRun", "--limits", "10", "--seeds", "0", "--episodes", "2", "--evaluations", "2"]
+    command = [sys.executable, "-m", "tracrl.study", "study", study, *words, "--set", *settings, "--out", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_killed_and_stopped_on_the_way_it_ends_as_if_nothing_had_been(
+    ball_data: Path, tmp_path: Path, undisturbed: Store
+) -> None:
+    """Killed, stopped with Ctrl-C, and started a third time."""
+    stacks = tiny_plan("uniform-reference", settings=LONG).stacks
+    store = Store(tmp_path / "runs")
+
+    def training_since(lines: int) -> bool:
+        logged = [store.run(stack).metrics for stack in stacks]
+        return sum(log.read_text().count("\n") for log in logged if log.exists()) > lines
+
+    def someone_at_work() -> bool:
+        return any(store.desk(stack).claim.exists() for stack in stacks)
+
+    first = start_study("uniform-reference", LONG, store.path)
+    until(lambda: training_since(20))
+    first.kill()
+    first.communicate()
+    until(lambda: not someone_at_work())  # the workers notice, save and go
+    assert any(store.started(stack) for stack in stacks)
+
+    second = start_study("uniform-reference", LONG, store.path)
+    until(someone_at_work)
+    until(lambda: training_since(250))
+    second.send_signal(signal.SIGINT)
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 130, output
+    assert "Stopping: every run is being saved" in output
+    assert "Nothing is lost: the same command goes on with what is not done." in output
+    assert not someone_at_work()
+    outcomes = [store.desk(stack).last_outcome() for stack in stacks]
+    assert any(
+        o is not None and o.state == "stopped" and "updates; all of them are kept in" in o.reason for o in outcomes
+    )
+
+    third = start_study("uniform-reference", LONG, store.path)
+    output, _ = third.communicate(timeout=120)
+    assert third.returncode == 0, output
+    assert "going on: TraC on BallRun" in output
+    assert f"tracrl report {store.path}" in output
+    for stack in stacks:
+        same_result(store.path, undisturbed.path, stack)
+    assert sorted(p.name for p in store.path.iterdir()) == sorted([*(s.name for s in stacks), "study"])
+
+
+def test_two_studies_at_once_share_the_work(ball_data: Path, tmp_path: Path) -> None:
+    plan = tiny_plan("uniform-reference")
+    store = Store(tmp_path / "runs")
+    other = start_study("uniform-reference", TINY, store.path)
+    assert run_locally(plan, store, quiet()).count("done") == 2
+    output, _ = other.communicate(timeout=60)
+    assert other.returncode == 0, output
+    for stack in plan.stacks:
+        steps = [line.split(",")[0] for line in store.run(stack).metrics.read_text().splitlines()[1:]]
+        assert steps == [str(step) for step in range(1, 61)], "no update was made twice"
+
+
+def test_what_was_scored_over_other_episodes_is_scored_as_asked(ball_data: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    (stack,) = tiny_plan().stacks
+    run_locally(tiny_plan(), store, quiet())
+    weights, two = store.run(stack).policy.read_bytes(), Scores.load(store.run(stack).scores)
+    more = tiny_plan(episodes=3)
+    assert not store.done(more.stacks[0])
+    assert run_locally(more, store, quiet()).count("done") == 1
+    assert store.done(more.stacks[0])
+    assert store.run(stack).policy.read_bytes() == weights
+    assert np.array_equal(Scores.load(store.run(stack).scores).returns[:, :2], two.returns)
+
+
+def test_nothing_starts_where_data_are_missing(tmp_path: Path) -> None:
+    plan = tiny_plan(tasks=["BallRun", "CarRun"], settings=())
+    with pytest.raises(TracrlError, match="because the data of CarRun are missing: tracrl data fetch CarRun"):
+        run_locally(plan, Store(tmp_path / "runs"), quiet())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_that_changed_after_planning_are_refused(ball_data: Path, tmp_path: Path) -> None:
+    plan = tiny_plan()
+    write_ball_data(ball_data.parent, seed=1)
+    (failure,) = run_locally(plan, Store(tmp_path / "runs"), quiet()).failures()
+    assert failure.reason.startswith("The data of BallRun are not those that the study was planned with")
+
+
+def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -> None:
+    words = ["study", "eta", "--tasks", "BallRun", "CarRun", "--plan", "--set", *TINY, "--out", str(tmp_path / "runs")]
+    result = subprocess.run(
+        [sys.executable, "-m", "tracrl.study", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("BallRun", "CarRun"))]
+    assert len(rows) == 8
+    assert rows[0][:7] == ["BallRun", "TraC", "η", "0.25", "9", "60", "new"]
+    assert rows[0][7] == "unknown"
+    assert "the time is unknown" in result.stdout
+    assert "  tracrl data fetch CarRun" in result.stdout
+    assert sorted(p.name for p in (tmp_path / "runs" / "study").iterdir()) == ["data.json"]
+    unstarted = subprocess.run(
+        [sys.executable, "-m", "tracrl.study", *(w for w in words if w != "--plan")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert unstarted.returncode == 1
+    assert unstarted.stderr.startswith("tracrl: Nothing was started, because the data of CarRun are missing")
+
+
+def test_cores_and_memory_bound_how_many_run_side_by_side(
+    ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracrl.study import local
+
+    started: list[tuple[int, ...]] = []
+    at_once: list[int] = []
+
+    class Fake:
+        """A worker that is done at the second look."""
+
+        returncode = 0
+
+        def __init__(self) -> None:
+            self.looks = 0
+            self.stdout = io.StringIO('{"state": "done"}\n')
+
+        def poll(self) -> int | None:
+            self.looks += 1
+            return 0 if self.looks > 1 else None
+
+        def kill(self) -> None: ...
+
+        def wait(self) -> int:
+            return 0
+
+    def start(*_: object, cores: tuple[int, ...], **__: object) -> Fake:
+        started.append(cores)
+        return Fake()
+
+    monkeypatch.setattr(local, "start_worker", start)
+    monkeypatch.setattr(local, "SECONDS_A_LOOK", 0.0)
+    hire = local._Crew._hire
+
+    def count(self: local._Crew) -> None:
+        hire(self)
+        at_once.append(len(self.at_work))
+
+    monkeypatch.setattr(local._Crew, "_hire", count)
+    plan = tiny_plan("delta", limits=[5, 10, 15], seeds=[0, 1, 2])
+
+    def shares(cores: int, gibibytes: float, **options: int) -> tuple[list[int], int]:
+        started.clear()
+        at_once.clear()
+        machine = Machine(tuple(range(cores)), int(gibibytes * 2**30), gpus=0)
+        store = Store(tmp_path / f"runs-{cores}-{gibibytes}-{options}")
+        run_locally(plan, store, quiet(), machine=machine, **options)
+        return [len(c) for c in started], max(at_once)
+
+    assert shares(2, 64) == ([1, 1, 1, 1], 2)
+    assert shares(8, 64) == ([2, 2, 2, 2], 4)
+    assert shares(64, 64) == ([9, 9, 9, 9], 4), "more cores than runs are no use"
+    assert shares(8, 0.1)[1] == 1
+    assert shares(8, 64, workers=1)[1] == 1
+    with pytest.raises(TracrlError, match="--workers is 0"):
+        run_locally(plan, Store(tmp_path / "none"), quiet(), workers=0)
+
+
+def test_durations_for_people() -> None:
+    assert [duration(s) for s in (0.2, 89, 91, 3599, 3 * 3600 + 300, 60 * 3600)] == [
+        "1 s", "89 s", "2 min", "1 h 00 min", "3 h 05 min", "2 d 12 h",
+    ]  # fmt: skip
+
+
+def test_memory_is_what_the_machine_says() -> None:
+    assert 2**26 < available_memory() < 2**45
+
+
+def test_a_finished_directory_with_another_run_in_it_is_refused(ball_data: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    plan = tiny_plan(methods=["bc-all"], settings=TINY_CLONING)
+    run_locally(plan, store, quiet())
+    config = store.run(plan.stacks[0]).config
+    told = json.loads(config.read_text())
+    config.write_text(json.dumps({**told, "identity": "0" * 16, "seeds": [7]}))
+    (failure,) = run_locally(plan, store, quiet()).failures()
+    assert "holds another run, whose seeds are different ([7] there, [0] here)" in failure.reason

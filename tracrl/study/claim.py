@@ -1,0 +1,149 @@
+"""One worker at a time on a run directory, also across machines that share the storage.
+
+A claim is a file made by its owner alone (``O_EXCL``) and touched every few seconds. It may be taken over when its
+owner is known to be dead (same machine), or has not touched it for a minute (another machine). Ages are differences of
+the storage's own time stamps, so the machines' clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+BEAT_SECONDS = 5.0
+STALE_SECONDS = 60.0
+EXIT_TAKEN_OVER = 75
+
+
+class BusyError(Exception):
+    """Somebody else is at work here."""
+
+
+class Claim:
+    """``with Claim(path):`` the work is ours until the end of the block; :class:`BusyError` if it is another's."""
+
+    def __init__(self, path: Path, patience: float = 0.0):
+        """``patience``: wait so many seconds for the other one."""
+        self.path, self.patience = path, patience
+        self.owner = {**this_process(), "token": secrets.token_hex(8)}
+        self._over = threading.Event()
+        self._heart = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + self.patience
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while not self._take():
+            if time.monotonic() >= deadline:
+                other = read_claim(self.path) or {}
+                raise BusyError(f"process {other.get('pid', '?')} on {other.get('host', '?')} is at work on it")
+            time.sleep(min(1.0, max(self.patience, 0.1)))
+        self._heart.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._heart.join()
+        if self._mine():
+            self.path.unlink(missing_ok=True)
+
+    def _take(self) -> bool:
+        try:
+            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            return alive(self.path) is False and self._take_over()
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(self.owner, file)
+        except OSError:  # a full disk: an empty claim would keep others away for nothing
+            self.path.unlink(missing_ok=True)
+            raise
+        return True
+
+    def _take_over(self) -> bool:
+        """Remove the dead owner's claim and try for one's own, against others who may be doing the same."""
+        dead = read_claim(self.path)
+        grave = self.path.with_name(f"{self.path.name}.{self.owner['token']}")
+        try:
+            self.path.rename(grave)
+        except FileNotFoundError:
+            return False
+        if read_claim(grave) != dead:  # another was faster, and this is its new claim: give it back
+            with contextlib.suppress(FileExistsError):
+                os.link(grave, self.path)
+            grave.unlink()
+            return False
+        grave.unlink()
+        return self._take()
+
+    def _mine(self) -> bool:
+        return (read_claim(self.path) or {}).get("token") == self.owner["token"]
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            try:
+                os.utime(self.path)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                continue  # storage that is away for a moment; if it stays away, others may take over
+            if not self._mine():
+                # We were away so long that another took over. To write anything now would be to disturb it.
+                print("Another process has taken over this run; stopping.", flush=True)
+                os._exit(EXIT_TAKEN_OVER)
+
+
+def this_process() -> dict[str, Any]:
+    """What tells a process from every other."""
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "machine": _machine(), "pid": pid, "started": _start_of(pid)}
+
+
+def read_claim(path: Path) -> dict[str, Any] | None:
+    """Who holds a claim; None where there is none. One that is just being written has no owner yet."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def alive(path: Path) -> bool | None:
+    """Whether the claim's owner is at work; None where there is no claim."""
+    owner = read_claim(path)
+    if owner is None:
+        return None
+    if owner.get("machine") == _machine():
+        return _start_of(owner.get("pid")) == owner.get("started")
+    probe = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        probe.touch()
+        return probe.stat().st_mtime - path.stat().st_mtime < STALE_SECONDS
+    except FileNotFoundError:
+        return None
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    """The running kernel and the space that process numbers are valid in (containers have their own)."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    with contextlib.suppress(OSError):
+        return f"{boot.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
+
+
+def _start_of(pid: Any) -> str | None:
+    """When a process began, so that a number that is used again is not taken for the same process."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return None

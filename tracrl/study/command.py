@@ -1,0 +1,217 @@
+"""``tracrl study`` and ``tracrl report``: their options, and what these lead to.
+
+Nothing heavy is imported before it is needed: the command line lists its commands without torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from tracrl.study.plan import Plan, StackSpec
+    from tracrl.study.store import Store
+
+StudyName = Literal[
+    "main", "x", "y", "sides", "delta", "eta", "alpha", "no-pretraining", "uniform-reference"
+]  # fmt: skip
+
+
+@dataclass
+class StudyOptions:
+    """Run one of the paper's studies: what is done is skipped, what was stopped goes on."""
+
+    study: tyro.conf.Positional[StudyName]
+    """the main table, or an ablation of TraC"""
+    suite: Literal["bullet", "safety-gymnasium", "metadrive", "all"] | None = None
+    """the study's tasks of one suite; without it, all of the study's"""
+    tasks: tuple[str, ...] = ()
+    """tasks by name, in place of the study's"""
+    methods: tuple[str, ...] = ("all",)
+    """methods of the main study by name, or all"""
+    limits: tuple[float, ...] = ()
+    """cost limits; without any, each task's own"""
+    seeds: tuple[int, ...] = (0, 10, 20)
+    preset: Literal["full", "fast"] = "full"
+    """the published settings, or a tenth of the work or less"""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
+    """changes of settings: updates=500 for every method that has it, trac.batch_size=32 for one"""
+    episodes: int = 20
+    """episodes for each policy in each evaluation"""
+    evaluations: int = 10
+    """evaluations along the training, the last at its end"""
+    out: Path = Path("runs")
+    """where run directories lie; studies share them"""
+    plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """show what would run, how long it would take and what it needs; start nothing"""
+    calibrate: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """with --plan: first measure some seconds of each kind of run whose rate is not known"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    workers: int | None = None
+    """processes side by side; without it, as many as cores and memory allow"""
+    retries: int = 2
+    """of a run whose process or machine died; each goes on from its last checkpoint"""
+    backend: Literal["local", "ray"] = "local"
+    """processes on this machine, or a Ray cluster (pip install 'tracrl[ray]')"""
+    address: str = "auto"
+    """of the Ray cluster"""
+    cores_per_run: int = 1
+    """cores that Ray sets aside for each stack of runs"""
+
+
+@dataclass
+class ReportOptions:
+    """Tables, figures and a page from run directories."""
+
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    """run directories, or directories of them such as runs"""
+    out: Path | None = None
+    """where the report goes; without it, report/ below the first path"""
+    skip_damaged: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """leave damaged or conflicting run directories out, with a note, instead of refusing"""
+
+
+def make_console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120  # a file or a pipe has no width: tables need not fold at 80
+    return console
+
+
+def study(options: StudyOptions) -> int:
+    """0: all is done; 1: something failed; 130: stopped."""
+    from tracrl.study.data_facts import KnownData
+    from tracrl.study.local import calibrate, run_locally
+    from tracrl.study.plan import make_plan
+    from tracrl.study.store import Store
+
+    console = make_console()
+    store = Store(options.out)
+    plan = make_plan(
+        options.study,
+        suite=options.suite,
+        tasks=options.tasks,
+        methods=() if options.methods == ("all",) else options.methods,
+        limits=options.limits,
+        seeds=options.seeds,
+        preset=options.preset,
+        settings=options.settings,
+        episodes=options.episodes,
+        evaluations=options.evaluations,
+        known=KnownData(store.data),
+    )
+    if options.plan:
+        if options.calibrate and not plan.missing:
+            calibrate(plan, store, console, options.device)
+        show_plan(plan, store, console, options.device)
+        return 0
+    if options.backend == "ray":
+        from tracrl.study.ray_backend import run_on_ray
+
+        board = run_on_ray(
+            plan,
+            store,
+            console,
+            address=options.address,
+            device=options.device,
+            cores=options.cores_per_run,
+            retries=options.retries,
+        )
+    else:
+        board = run_locally(
+            plan, store, console, device=options.device, workers=options.workers, retries=options.retries
+        )
+    console.print(board.summary(), markup=False, soft_wrap=True)
+    for entry in board.failures():
+        log = store.desk(entry.stack).log
+        console.print(f"failed: {entry.stack.title}: {entry.reason} Log: {log}", markup=False, soft_wrap=True)
+    if board.count("done") == len(board.entries):
+        console.print(f"Tables, figures and the page: tracrl report {options.out}", markup=False, soft_wrap=True)
+        return 0
+    console.print("Nothing is lost: the same command goes on with what is not done.")
+    return 1 if board.failures() else 130
+
+
+def report(options: ReportOptions) -> int:
+    from tracrl.study.report import make_report
+
+    console = make_console()
+    make_report(options.paths, options.out, console, skip_damaged=options.skip_damaged)
+    return 0
+
+
+def show_plan(plan: Plan, store: Store, console: Console, device: str) -> None:
+    """What would run, and what it would take as far as that was measured."""
+    from tracrl.study.board import duration
+    from tracrl.study.local import Machine
+    from tracrl.study.measured import Rates, estimate, memory_of
+
+    machine = Machine.this()
+    cores = len(machine.cores)
+    used = "cuda" if device != "cpu" and machine.gpus else "cpu"
+    rates = Rates.of(store)
+    table = Table(box=None, pad_edge=False)
+    for column in ("task", "method", "variant", "runs", "updates", "state", "time", "memory"):
+        table.add_column(column, justify="right" if column in ("runs", "updates", "time", "memory") else "left")
+    for stack in plan.stacks:
+        seconds = rates.seconds(stack, used, cores)
+        state = state_of(stack, store)
+        table.add_row(
+            stack.task,
+            stack.method.title,
+            stack.variant,
+            str(len(stack.trained)),
+            str(stack.method.updates),
+            state,
+            "" if state == "done" else "unknown" if seconds is None else duration(seconds),
+            "" if state == "done" else f"{memory_of(stack, rates, used) / 2**30:.1f} GiB",
+        )
+    console.print(table)
+    todo = [stack for stack in plan.stacks if stack.data is None or not store.done(stack)]
+    total = estimate(plan, store, used, cores)
+    where = f"on {cores} core{'s' if cores > 1 else ''}" + (f" and {machine.gpus} GPU" if used == "cuda" else "")
+    if not todo:
+        time = "nothing is left to do"
+    elif total.seconds is None:
+        time = "the time is unknown: nothing of these kinds was measured yet (--calibrate measures)"
+    else:
+        time = f"about {duration(total.seconds)} {where}"
+        if total.unknown:
+            time = f"{time} for {len(todo) - total.unknown} of them, unknown for {total.unknown} (--calibrate measures)"
+    console.print(
+        f"\n{plan.study}: {len(plan.stacks)} stacks, {len(todo)} to do "
+        f"({sum(len(stack.trained) for stack in todo)} runs): {time}.",
+        markup=False,
+    )
+    if todo:
+        console.print(
+            f"Memory: about {total.memory / 2**30:.1f} GiB for the largest stack, "
+            f"{machine.memory / 2**30:.1f} GiB are free.",
+            markup=False,
+        )
+    if plan.missing:
+        console.print("Missing, to be got first:", style="bold")
+        for command in plan.missing.commands:
+            console.print(f"  {command}", markup=False, soft_wrap=True)
+
+
+def state_of(stack: StackSpec, store: Store) -> str:
+    """Where a stack stands, in a word or two."""
+    from tracrl.study.claim import alive
+
+    if stack.data is None:
+        return "no data"
+    if store.done(stack):
+        return "done"
+    desk = store.desk(stack)
+    if alive(desk.claim):
+        return "at work"
+    before = desk.last_outcome()
+    if before is not None and before.state == "failed":
+        return "failed before"
+    return "goes on" if store.started(stack) else "new"

@@ -1,0 +1,70 @@
+"""What a plan needs to know of a data set, without keeping the episodes in memory.
+
+A run's identity depends on the fingerprint of its data, and that takes a whole reading of the file. It is read once
+and remembered for as long as the file stays the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tracrl
+from tracrl.data.episodes import Episodes
+from tracrl.data.locate import find_dataset, load_dataset
+from tracrl.errors import TracrlError
+from tracrl.files import read_json, write_json
+from tracrl.tasks.table import Task
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The facts of one data set. It has as much of :class:`Episodes` as describing a run asks for."""
+
+    file: str
+    fingerprint: str
+    episodes: int
+    rows: int
+    task: str
+    metadata: Mapping[str, Any]
+    """of the data's metadata, what says where they come from: file, made_by, task"""
+
+    def __len__(self) -> int:
+        return self.episodes
+
+    @classmethod
+    def of(cls, episodes: Episodes, file: Path) -> DataFacts:
+        told = {key: episodes.metadata[key] for key in ("file", "made_by", "task") if key in episodes.metadata}
+        return cls(str(file), episodes.fingerprint, len(episodes), episodes.rows, str(episodes.task), told)
+
+
+class KnownData:
+    """The data sets of this machine by task, remembered in a file."""
+
+    def __init__(self, remembered: Path | None = None):
+        self._path = remembered
+        self._known: dict[str, Any] = {}
+        if remembered is not None:
+            with contextlib.suppress(TracrlError):  # a memory that cannot be read is one that has to be made anew
+                self._known = dict(read_json(remembered))
+
+    def facts(self, task: Task) -> DataFacts | None:
+        """The facts of a task's data; None where there are none on this machine."""
+        found = find_dataset(task)
+        if found is None:
+            return None
+        path = found[0].resolve()
+        status = path.stat()
+        stamp = [tracrl.__version__, status.st_size, status.st_mtime_ns]
+        entry = self._known.get(str(path))
+        if isinstance(entry, dict) and entry.get("stamp") == stamp:
+            with contextlib.suppress(KeyError, TypeError):
+                return DataFacts(**entry["facts"])
+        facts = DataFacts.of(load_dataset(task.name), path)
+        self._known[str(path)] = {"stamp": stamp, "facts": asdict(facts)}
+        if self._path is not None:
+            write_json(self._path, self._known)
+        return facts

@@ -1,0 +1,192 @@
+"""A study on many machines: each stack is a Ray task with its needs, and all of them write to storage that they share.
+
+The task only starts the same worker process that a local study starts and waits for it, so both ways give the same
+files. When a machine goes away, Ray runs its tasks again elsewhere, and the worker there goes on from the last
+checkpoint, once the claim on the run directory has been given up or has grown old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tracrl.errors import TracrlError
+from tracrl.study.board import Board
+from tracrl.study.claim import STALE_SECONDS
+from tracrl.study.local import RETRIES, STACKS_A_GPU, stop_requests, outcome_of, start_worker
+from tracrl.study.measured import Rates, memory_of
+from tracrl.study.plan import Plan, StackSpec
+from tracrl.study.store import Desk, Outcome, Store
+
+SECONDS_A_LOOK = 1.0
+PATIENCE = 3 * STALE_SECONDS
+"""how long a task waits for a claim whose owner may be on a machine that has gone"""
+SECONDS_TO_SAVE = 60.0
+
+
+def run_on_ray(
+    plan: Plan,
+    store: Store,
+    console: Console,
+    *,
+    address: str = "auto",
+    device: str = "auto",
+    cores: int = 1,
+    retries: int = RETRIES,
+    checkpoint_seconds: float = 60.0,
+) -> Board:
+    """Do what is not done yet on a Ray cluster. ``store`` must lie where every machine sees it under the same path."""
+    ray = _ray()
+    if cores < 1:
+        raise TracrlError(f"--cores-per-run is {cores}; expected at least 1.")
+    if plan.missing:
+        raise TracrlError(plan.missing.sentence)
+    store = Store(store.path.resolve())
+    with _connected(ray, address), stop_requests() as stop:
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        if device == "cuda" and not gpus:
+            raise TracrlError("--device cuda: no machine of the Ray cluster has a GPU; use --device cpu.")
+        used = "cuda" if device != "cpu" and gpus else "cpu"
+        store.prepare(plan)
+        board = Board(plan, store, console, used, int(resources.get("CPU", 1)))
+        rates = Rates.of(store)
+        task = ray.remote(_work)
+        with board:
+            pending: dict[Any, StackSpec] = {}
+            for stack in board.waiting():
+                needs = {
+                    "num_cpus": cores,
+                    "num_gpus": 1 / STACKS_A_GPU if used == "cuda" else 0,
+                    "memory": memory_of(stack, rates, used, cores),
+                }
+                _check_needs(stack, needs, ray.nodes())
+                # Ray's own retries are for machines and processes that die; what the worker says is an answer.
+                options = {**needs, "max_retries": retries, "retry_exceptions": False, "name": stack.title}
+                reference = task.options(**options).remote(
+                    str(store.desk(stack).path), str(store.path), used, cores, checkpoint_seconds
+                )
+                pending[reference] = stack
+                board.entries[stack.name].state = "running"
+            while pending and not stop.is_set():
+                ready, _ = ray.wait(list(pending), num_returns=1, timeout=SECONDS_A_LOOK)
+                for reference in ready:
+                    board.ended(pending.pop(reference), _answer(ray, reference))
+                _mark_waiting(board, pending)
+                board.tick()
+            if pending:
+                _cancel(ray, pending, board)
+    return board
+
+
+def _work(desk: str, out: str, device: str, cores: int, checkpoint_seconds: float) -> dict[str, Any]:
+    """What runs on the cluster's machines."""
+    if not Desk(Path(desk)).stack.is_file():
+        return asdict(
+            Outcome(
+                "failed",
+                f"The machine {os.uname().nodename} does not see {out}: put the runs on storage that all machines "
+                "share, under the same path, and say it with --out.",
+            )
+        )
+    here = tuple(sorted(os.sched_getaffinity(0)))
+    process = start_worker(
+        Desk(Path(desk)),
+        Store(Path(out)),
+        device=device,
+        # Ray counts cores and does not assign them: the worker may use so many, and the kernel chooses which.
+        cores=here[: cores if cores < len(here) else None],
+        pin=False,
+        patience=PATIENCE,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    try:
+        process.wait()
+    except BaseException:  # cancelled: let it save what it has
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_SAVE)
+        process.kill()
+        raise
+    outcome = outcome_of(process)
+    if outcome.state == "failed" and not outcome.final:
+        os.kill(os.getpid(), signal.SIGKILL)  # the way to tell Ray that it should try again, here or elsewhere
+    return asdict(outcome)
+
+
+def _answer(ray: Any, reference: Any) -> Outcome:
+    try:
+        return Outcome(**ray.get(reference))
+    except ray.exceptions.TaskCancelledError:
+        return Outcome("stopped", "Stopped.", final=False)
+    except ray.exceptions.RayError as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return Outcome("failed", f"Ray gave it up after its retries: {first[:300]}", final=False)
+
+
+def _mark_waiting(board: Board, pending: dict[Any, StackSpec]) -> None:
+    """Tasks that Ray has not started yet are shown as waiting: their worker has not said anything since we began."""
+    for stack in pending.values():
+        entry = board.entries[stack.name]
+        at_work = board.store.desk(stack).claim.exists()
+        if at_work and entry.state == "waiting":
+            board.started(stack)
+        elif not at_work and entry.state == "running":
+            entry.state = "waiting"
+
+
+def _cancel(ray: Any, pending: dict[Any, StackSpec], board: Board) -> None:
+    board.say("Stopping: every run is being saved.")
+    for reference in pending:
+        ray.cancel(reference)
+    deadline = time.monotonic() + SECONDS_TO_SAVE
+    while pending and time.monotonic() < deadline:
+        ready, _ = ray.wait(list(pending), num_returns=1, timeout=SECONDS_A_LOOK)
+        for reference in ready:
+            board.ended(pending.pop(reference), _answer(ray, reference))
+    for stack in pending.values():
+        board.ended(stack, Outcome("stopped", "Stopped.", final=False))
+
+
+def _check_needs(stack: StackSpec, needs: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+    """A task that fits on no machine would wait forever."""
+    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    if not any(all(node.get(names[n], 0) >= amount for n, amount in needs.items()) for node in alive):
+        raise TracrlError(
+            f"{stack.title} fits on no machine of the Ray cluster: it needs {needs['num_cpus']} cores, "
+            f"{needs['num_gpus']:g} GPUs and {needs['memory'] / 2**30:.1f} GiB of memory."
+        )
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise TracrlError("--backend ray needs the package ray: pip install 'tracrl[ray]'.") from error
+    return ray
+
+
+@contextlib.contextmanager
+def _connected(ray: Any, address: str) -> Iterator[None]:
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False, include_dashboard=None)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise TracrlError(
+            f"There is no Ray cluster at address {address!r} ({str(error).splitlines()[0]}): start one with "
+            "`ray start --head`, or say its address with --address."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

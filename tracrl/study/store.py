@@ -1,0 +1,153 @@
+"""Where the runs of studies lie, and how far each has got.
+
+::
+
+    runs/
+      BallRun-trac-<identity>/     run directories, named by what determines their result, so that studies share them
+      study/
+        plans/eta-<identity>.json  what was asked for
+        data.json                  fingerprints of data files
+        BallRun-trac-<identity>/   the work on that run
+          stack.json               what a worker is to do
+          log.txt                  what it said
+          progress.json            how far it is
+          outcome.json             how it ended
+          measured.json            what it took: seconds, cores, memory
+          claim                    who is at it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tracrl.errors import TracrlError
+from tracrl.evaluation.scores import Scores
+from tracrl.files import read_json, write_json
+from tracrl.study.plan import Plan, StackSpec
+from tracrl.train.directory import RunDirectory
+
+State = Literal["done", "failed", "stopped", "busy"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the work on a stack ended."""
+
+    state: State
+    reason: str = ""
+    """in a sentence, where it is not done"""
+    final: bool = True
+    """False: trying again may help, as after a process was killed"""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The files of the work on one stack."""
+
+    path: Path
+
+    @property
+    def stack(self) -> Path:
+        return self.path / "stack.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def progress(self) -> Path:
+        return self.path / "progress.json"
+
+    @property
+    def outcome(self) -> Path:
+        return self.path / "outcome.json"
+
+    @property
+    def measured(self) -> Path:
+        return self.path / "measured.json"
+
+    @property
+    def claim(self) -> Path:
+        return self.path / "claim"
+
+    def read_progress(self) -> dict[str, Any]:
+        """How far the worker is; empty where it has not said."""
+        return read_quietly(self.progress)
+
+    def last_outcome(self) -> Outcome | None:
+        """How the last attempt ended, if it was able to say."""
+        with contextlib.suppress(TypeError):
+            return Outcome(**read_quietly(self.outcome))
+        return None
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        write_json(self.outcome, asdict(outcome))
+
+
+@dataclass(frozen=True)
+class Store:
+    """A directory of runs."""
+
+    path: Path
+
+    @property
+    def study(self) -> Path:
+        return self.path / "study"
+
+    @property
+    def data(self) -> Path:
+        return self.study / "data.json"
+
+    def run(self, stack: StackSpec) -> RunDirectory:
+        return RunDirectory(self.path / stack.name)
+
+    def desk(self, stack: StackSpec) -> Desk:
+        return Desk(self.study / stack.name)
+
+    def plan(self, plan: Plan) -> Path:
+        return self.study / "plans" / f"{plan.name}.json"
+
+    def prepare(self, plan: Plan) -> None:
+        """Write down what is to be done."""
+        write_json(self.plan(plan), plan.to_dict())
+        for stack in plan.stacks:
+            if not self.done(stack):
+                write_json(self.desk(stack).stack, stack.to_dict())
+
+    def done(self, stack: StackSpec) -> bool:
+        """Trained to the end and scored as asked. A directory that holds something else is the worker's to refuse."""
+        run = self.run(stack)
+        if not run.finished or read_quietly(run.config).get("identity") != stack.identity:
+            return False
+        try:
+            scores = Scores.load(run.scores)
+        except TracrlError:
+            return False
+        return scores.task == stack.task and scores.returns.shape == (stack.runs, stack.episodes)
+
+    def started(self, stack: StackSpec) -> bool:
+        """There is something to go on from."""
+        return self.run(stack).checkpoint.exists()
+
+
+def read_quietly(path: Path) -> dict[str, Any]:
+    """A JSON object, empty where there is none or it cannot be read: for what is nice to know and no more."""
+    with contextlib.suppress(TracrlError):
+        value = read_json(path)
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+def write_quickly(path: Path, value: Any) -> None:
+    """A small JSON file that readers see whole or not at all. Not synced: it is written every second or two and
+    tells the present, which a crash makes worthless anyway."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with contextlib.suppress(OSError):
+        aside.write_text(json.dumps(value), encoding="utf-8")
+        aside.replace(path)

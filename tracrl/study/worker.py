@@ -1,0 +1,294 @@
+"""A process that works on one stack: ``python -m tracrl.study.worker DESK --out RUNS``.
+
+Whatever it and its libraries print goes to the desk's log. Its standard output carries one line alone: the outcome as
+JSON, so that the one who started it learns the reason even where the disk is full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import io
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self
+
+from tracrl.errors import TracrlError
+from tracrl.files import read_json
+from tracrl.study.claim import BusyError, Claim
+from tracrl.study.measured import Stopwatch, kind_of
+from tracrl.study.plan import StackSpec
+from tracrl.study.store import Desk, Outcome, Store, write_quickly
+
+EXIT_CODES = {"done": 0, "failed": 1, "busy": 3, "stopped": 130}
+SECONDS_BETWEEN_REPORTS = 1.0
+CALIBRATION_SECONDS = 6.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("desk", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for another worker to be gone")
+    parser.add_argument("--checkpoint-seconds", type=float, default=60.0)
+    parser.add_argument("--calibrate", action="store_true", help="measure the rate and train nothing")
+    parser.add_argument("--parent", type=int, default=None, help="the process that must be alive")
+    options = parser.parse_args(arguments)
+    desk = Desk(options.desk)
+    signal.signal(signal.SIGTERM, _interrupt)  # training has its own way to stop; this is for before and after it
+    _die_with(options.parent)
+    with _only_the_outcome_on_stdout(desk) as say:
+        outcome = _attempt(desk, options)
+        if outcome.state != "busy" and not options.calibrate:
+            with contextlib.suppress(TracrlError):  # the disk may be full: then the line below has to do
+                desk.write_outcome(outcome)
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome.state} {outcome.reason}".rstrip(), flush=True)
+        say(json.dumps(asdict(outcome)))
+    return EXIT_CODES[outcome.state]
+
+
+def _attempt(desk: Desk, options: argparse.Namespace) -> Outcome:
+    """Do the work, and put into a sentence why it could not be done."""
+    try:
+        stack = StackSpec.from_dict(read_json(desk.stack))
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {stack.title}, process {os.getpid()}", flush=True)
+        with Claim(desk.claim, options.patience):
+            if options.calibrate:
+                calibrate(stack, desk, options)
+            else:
+                work(stack, Store(options.out), desk, options)
+        return Outcome("done")
+    except BusyError as busy:
+        return Outcome("busy", str(busy), final=False)
+    except KeyboardInterrupt as stop:
+        return Outcome("stopped", str(stop) or "Stopped.", final=False)
+    except Exception as error:
+        if not isinstance(error, TracrlError):
+            traceback.print_exc()
+        return Outcome("failed", _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TracrlError):
+        return str(error)
+    if isinstance(error, OSError) and (error.errno == errno.ENOSPC or "No usable temporary directory" in str(error)):
+        return "The disk is full: free some space."
+    if isinstance(error, MemoryError) or "out of memory" in str(error):
+        return "There was not enough memory: run fewer side by side with --workers."
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace) -> None:
+    """Train to the end from wherever it is, and score."""
+    if store.done(stack):  # somebody else has been here since it was planned
+        return
+    from tracrl.train.fit import choose_device, fit
+
+    device = choose_device(options.device).type
+    report = _Report(desk, stack, options.cores, device)
+    data = _data_of(stack)
+    run = store.run(stack)
+    if not run.finished:
+        fit(
+            stack.method,
+            data,
+            limits=stack.limits,
+            seeds=stack.seeds,
+            out=run.path,
+            resume=True,
+            device=options.device,
+            evaluate_on=stack.task,
+            evaluations=stack.evaluations,
+            episodes=stack.episodes,
+            checkpoint_seconds=options.checkpoint_seconds,
+            progress=report,
+        )
+    if not store.done(stack):
+        run.check(stack.config, resume=True)
+        _score_again(stack, store)
+
+
+def calibrate(stack: StackSpec, desk: Desk, options: argparse.Namespace) -> None:
+    """Some seconds of updates and an episode a core, for their rates."""
+    from tracrl.evaluation.evaluate import SimulatorPool
+    from tracrl.train.fit import choose_device
+    from tracrl.train.stack import Stack
+
+    device = choose_device(options.device)
+    # Of two phases the second is the longer one and the dearer.
+    method = replace(stack.method, **({"clone_updates": 0} if hasattr(stack.method, "clone_updates") else {}))
+    watch = Stopwatch(options.cores)
+    with Stack(method, _data_of(stack), stack.trained, device) as learners:
+        learners.update(3)
+        _finish(device.type)
+        began, times = time.monotonic(), 1
+        while watch.training < CALIBRATION_SECONDS:
+            learners.update(times)
+            _finish(device.type)
+            watch.updates += times
+            watch.training = time.monotonic() - began
+            times = max(1, round(watch.updates / watch.training))
+        policy = learners.policy()
+    with SimulatorPool(stack.task) as pool:
+        pool.evaluate(policy[[0]], episodes=1)
+        began = time.monotonic()
+        watch.episodes = 2 * pool.workers
+        pool.evaluate(policy[[0]], episodes=watch.episodes)
+        watch.evaluating = time.monotonic() - began
+    watch.save(desk.measured, kind_of(stack, device.type))
+
+
+def _data_of(stack: StackSpec) -> Any:
+    """The very episodes that were planned with, from the same file or, on another machine, from where it has them."""
+    from tracrl.data.locate import load_dataset
+
+    assert stack.data is not None
+    planned = Path(stack.data.file)
+    data = load_dataset(planned if planned.is_file() else stack.task, task=stack.task)
+    if data.fingerprint != stack.data.fingerprint:
+        raise TracrlError(
+            f"The data of {stack.task} are not those that the study was planned with: {data.metadata.get('file')} has "
+            f"fingerprint {data.fingerprint}, planned was {stack.data.fingerprint}; start the study again."
+        )
+    return data
+
+
+def _score_again(stack: StackSpec, store: Store) -> None:
+    """Score finished policies that have no scores, or over another number of episodes than asked for."""
+    from tracrl.evaluation.evaluate import SimulatorPool
+    from tracrl.policy import load_policy
+
+    run = store.run(stack)
+    with SimulatorPool(stack.task) as pool:
+        if run.best.exists():
+            pool.evaluate(load_policy(run.best), episodes=stack.episodes).save(run.best_scores)
+        pool.evaluate(load_policy(run.policy), episodes=stack.episodes).save(run.scores)
+
+
+class _Report:
+    """Tells :func:`tracrl.fit`'s progress to a file, and measures."""
+
+    def __init__(self, desk: Desk, stack: StackSpec, cores: int, device: str):
+        self.desk, self.stack, self.device = desk, stack, device
+        self.watch = Stopwatch(cores)
+        self.now: dict[str, Any] = {"step": 0, "updates": stack.method.updates, "phase": "starting", "cores": cores}
+        self._step = 0
+        self._said = 0.0
+        self._at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._say()
+        self.watch.save(self.desk.measured, kind_of(self.stack, self.device))
+
+    def start(self, step: int, updates: int, runs: Sequence[object]) -> None:
+        self._step, self._at = step, time.monotonic()
+        self.now |= {"step": step, "first": step}
+        if step:
+            print(f"Going on after update {step} of {updates}.", flush=True)
+        self._say()
+
+    def advance(self, step: int, phase: str, loss: object) -> None:
+        now = time.monotonic()
+        self.watch.training += now - self._at
+        self.watch.updates += step - self._step
+        self._step, self._at = step, now
+        self.now |= {"step": step, "phase": phase}
+        self._tell()
+
+    def evaluating(self, done: int, episodes: int) -> None:
+        self.now["phase"] = f"evaluating {done}/{episodes}"
+        self._tell()
+
+    def evaluated(self, scores: Any) -> None:
+        now = time.monotonic()
+        self.watch.evaluating += now - self._at
+        self.watch.episodes += scores.returns.size
+        self._at = now
+        means = scores.means()
+        self.now |= {k: sum(means[f"normalised_{k}"]) / len(means[f"normalised_{k}"]) for k in ("reward", "cost")}
+        print(f"update {self._step}: reward {self.now['reward']:.3f}, cost {self.now['cost']:.3f}", flush=True)
+        self._say()
+
+    def _tell(self) -> None:
+        if time.monotonic() - self._said > SECONDS_BETWEEN_REPORTS:
+            self._say()
+
+    def _say(self) -> None:
+        self._said = time.monotonic()
+        write_quickly(self.desk.progress, {**self.now, "watch": asdict(self.watch)})
+
+
+@contextlib.contextmanager
+def _only_the_outcome_on_stdout(desk: Desk) -> Iterator[Callable[[str], None]]:
+    """File descriptors, not ``sys.stdout`` alone: simulators print from C++."""
+    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    try:
+        desk.path.mkdir(parents=True, exist_ok=True)
+        log = os.open(desk.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+    except OSError:
+        log = os.open(os.devnull, os.O_WRONLY)
+    sys.stdout.flush()
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+    sys.stdout, sys.stderr = _Log(1), _Log(2)
+
+    def say(line: str) -> None:
+        with contextlib.suppress(OSError):  # nobody is listening any more
+            told.write(line + "\n")
+            told.flush()
+
+    yield say
+
+
+class _Log(io.TextIOBase):
+    """Text to a file descriptor. What a full disk does not take is lost, and the training goes on."""
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, text.encode("utf-8", "replace"))
+        return len(text)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _die_with(parent: int | None) -> None:
+    """Have the kernel send SIGTERM when the one who started us is gone: then training is saved and stopped."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, Linux
+    if parent is not None and os.getppid() != parent:
+        sys.exit(EXIT_CODES["stopped"])
+
+
+def _finish(device: str) -> None:
+    """Wait for what the GPU still has to do."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
