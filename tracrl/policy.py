@@ -196,7 +196,8 @@ class MLPPolicy(Policy):
 
 def load_policy(path: str | Path) -> Policy:
     """The stack of policies that :meth:`Policy.save` wrote. Loading runs no code from the file."""
-    import tracrl.candidate_policy  # noqa: F401 (a kind is known once its module is)
+    import tracrl.candidate_policy
+    import tracrl.transformer_policy  # noqa: F401 (a kind is known once its module is)
 
     path = Path(path)
     if path.is_dir():

@@ -8,13 +8,14 @@ from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.cdt import CDT
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (TraC, BCAll, BCSafe, BCQLag, BEARLag, CPQ, COptiDICE)
+    method.name: method for method in (TraC, BCAll, BCSafe, CDT, BCQLag, BEARLag, CPQ, COptiDICE)
 }
 
 

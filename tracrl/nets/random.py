@@ -35,10 +35,14 @@ def random_bytes(key: Tensor, count: int) -> Tensor:
     return words.view(torch.uint8)[:, :count]
 
 
+def uniform(key: Tensor, count: int) -> Tensor:
+    """(R, count) float64, uniform over [0, 1)."""
+    return _shift(bits(key, count), 11).to(torch.float64) * 2.0**-53
+
+
 def below(key: Tensor, bounds: Tensor, count: int) -> Tensor:
     """(R, count) int64, uniform over 0 … bounds[r] − 1."""
-    uniform = _shift(bits(key, count), 11).to(torch.float64) * 2.0**-53
-    return (uniform * bounds[:, None]).to(torch.int64)
+    return (uniform(key, count) * bounds[:, None]).to(torch.int64)
 
 
 def normal(key: Tensor, count: int) -> Tensor:

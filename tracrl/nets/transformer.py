@@ -1,0 +1,124 @@
+"""A causal transformer with a leading dimension of runs, of the kind called GPT: normalisation first, GELU, dropout.
+
+Layers are those of :mod:`tracrl.nets.stacked`; tokens are (R, sequences, tokens, width).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tracrl.nets import random
+
+STD = 0.02  # of all first weights
+Keys = Callable[[int], Tensor]
+"""stream → keys (R,) of dropout masks"""
+_STREAMS_A_BLOCK = 3
+
+
+class Affine(nn.Module):
+    """x ↦ x W + b on the last dimension: weight (R, in, out), bias (R, 1, out), input (R, …, in)."""
+
+    def __init__(self, generators: Sequence[torch.Generator], inputs: int, outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([_normal(g, inputs, outputs) for g in generators]))
+        self.bias = nn.Parameter(torch.zeros(len(generators), 1, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x.flatten(1, -2), self.weight).view(*x.shape[:-1], -1)
+
+
+class LayerNorm(nn.Module):
+    """Normalisation of the last dimension, with a scale and a shift (R, 1, width) for each run."""
+
+    def __init__(self, runs: int, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(runs, 1, width))
+        self.bias = nn.Parameter(torch.zeros(runs, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = nn.functional.layer_norm(x, x.shape[-1:]).flatten(1, -2)
+        return torch.addcmul(self.bias, flat, self.weight).view_as(x)
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + MLP(norm(x))."""
+
+    def __init__(self, generators: Sequence[torch.Generator], width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = LayerNorm(len(generators), width)
+        self.mixing = Affine(generators, width, 3 * width)
+        self.attended = Affine(generators, width, width)
+        self.mlp_norm = LayerNorm(len(generators), width)
+        self.widen = Affine(generators, width, 4 * width)
+        self.narrow = Affine(generators, 4 * width, width)
+
+    def forward(self, x: Tensor, dropout: Dropout) -> Tensor:
+        x = x + dropout(self.attend(self.attention_norm(x), dropout), 1)
+        hidden = nn.functional.gelu(self.widen(self.mlp_norm(x)), approximate="tanh")
+        return x + dropout(self.narrow(hidden), 2)
+
+    def attend(self, x: Tensor, dropout: Dropout) -> Tensor:
+        """Causal self-attention."""
+        runs, sequences, tokens, width = x.shape
+        # (3, R · sequences, heads, tokens, width of a head)
+        mixed = self.mixing(x).view(runs * sequences, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = mixed.unbind(0)
+        if not dropout.active:
+            together = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        else:
+            scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
+            later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
+            share = scores.masked_fill(later, -torch.inf).softmax(-1)
+            together = dropout(share.view(runs, sequences, self.heads, tokens, tokens), 0).view_as(share) @ value
+        return self.attended(together.transpose(1, 2).reshape(runs, sequences, tokens, width))
+
+
+class Dropout:
+    """Dropout of one block or of the embedding, its masks a function of keys alone; without keys it does nothing."""
+
+    def __init__(self, rate: float, keys: Keys | None, first_stream: int):
+        self.dropped = round(rate * 256)  # a byte decides about each unit
+        self.keys, self.first_stream = keys, first_stream
+
+    @property
+    def active(self) -> bool:
+        return self.keys is not None and self.dropped > 0
+
+    def __call__(self, x: Tensor, stream: int) -> Tensor:
+        if self.keys is None or self.dropped == 0:
+            return x
+        kept = random.random_bytes(self.keys(self.first_stream + stream), x[0].numel()).view(x.shape) >= self.dropped
+        return x * (kept * (256 / (256 - self.dropped)))
+
+
+class StackedGPT(nn.Module):
+    """Embedded tokens (R, sequences, tokens, width) → what each token knows of itself and those before it."""
+
+    def __init__(
+        self, generators: Sequence[torch.Generator], width: int, layers: int, heads: int, dropout: float = 0.0
+    ):
+        super().__init__()
+        self.dropout = dropout
+        self.embedding_norm = LayerNorm(len(generators), width)
+        self.blocks = nn.ModuleList(Block(generators, width, heads) for _ in range(layers))
+        self.final_norm = LayerNorm(len(generators), width)
+
+    def forward(self, x: Tensor, keys: Keys | None = None, first_stream: int = 1000) -> Tensor:
+        """``keys`` turn dropout on: (R,) keys for each stream from ``first_stream`` on."""
+        x = Dropout(self.dropout, keys, first_stream)(self.embedding_norm(x), 0)
+        for i, block in enumerate(self.blocks):
+            x = block(x, Dropout(self.dropout, keys, first_stream + 1 + i * _STREAMS_A_BLOCK))
+        return self.final_norm(x)
+
+
+def embedding_table(generators: Sequence[torch.Generator], rows: int, width: int) -> nn.Parameter:
+    """(R, rows, width)"""
+    return nn.Parameter(torch.stack([_normal(g, rows, width) for g in generators]))
+
+
+def _normal(generator: torch.Generator, inputs: int, outputs: int) -> Tensor:
+    return torch.empty(inputs, outputs).normal_(0, STD, generator=generator)
