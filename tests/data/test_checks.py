@@ -117,7 +117,7 @@ SAVED_UNDER_OTHER_NAMES = "found actions, costs, next_observations, observations
         ),
         (
             replaced("next_observations", np.full((12, 3), np.inf)),
-            "'next_observations' has NaN or infinity, first in row 0; drop or mend the episodes that hold such rows.",
+            "'next_observations' has NaN or infinity, first in row 3; drop or mend the episodes that hold such rows.",
         ),
         (
             put("actions", 7, 1.25),

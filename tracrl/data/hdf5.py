@@ -10,9 +10,9 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from tracrl.data.checks import KNOWN, check_keys
+from tracrl.data.checks import ENDS, KNOWN, check_finite, check_keys, check_rows
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
@@ -33,7 +33,9 @@ def read_hdf5(
         with h5py.File(path, "r") as file:
             keys = [key for key in file if isinstance(file[key], h5py.Dataset)]
             check_keys(keys, where)
-            arrays = {key: file[key][...] for key in keys if key in KNOWN}
+            arrays = {key: file[key][...] for key in keys if key in KNOWN and key != "next_observations"}
+            if "next_observations" in keys and "final_observations" not in keys:
+                arrays["final_observations"] = _last_of_each_episode(file["next_observations"], arrays, where)
             metadata = _metadata(dict(file.attrs))
     except (OSError, RuntimeError, KeyError) as error:  # which one depends on the place that is damaged
         raise TracrlError(
@@ -88,6 +90,23 @@ def write_hdf5(episodes: Episodes, path: Path, *, compact: bool = False) -> None
             file.attrs[key] = _as_text(value)
     with replacing(path) as aside:
         aside.write_bytes(whole.getbuffer())
+
+
+def _last_of_each_episode(following: h5py.Dataset, arrays: dict[str, Any], where: str) -> NDArray[Any]:
+    """What followed each episode's last action.
+
+    Inside an episode the next observation is the next row's, so the rest of ``next_observations``, half of a file, is
+    not read; ``tracrl data check`` compares all of it.
+    """
+    check_rows({**arrays, "next_observations": following}, where)
+    ends = np.zeros(len(following), bool)
+    for key in ENDS:
+        if key in arrays:
+            ends |= arrays[key].reshape(-1).astype(bool)
+    rows = np.flatnonzero(ends)
+    last = np.stack([following[row] for row in rows]) if len(rows) else np.empty((0, following.shape[1]))
+    check_finite("next_observations", last, where, rows)
+    return last
 
 
 def _metadata(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -288,6 +288,12 @@ def _oddities(episodes: Episodes, path: Path) -> Iterator[str]:
         both = np.zeros(1, bool)
         if "terminals" in file and "timeouts" in file:
             both = file["terminals"][...].astype(bool) & file["timeouts"][...].astype(bool)
+        broken = _unchained(file, episodes) if "next_observations" in file else 0
+    if broken:
+        yield (
+            f"{path}: in {broken} rows 'next_observations' differs from the observation of the next row; "
+            "the next row's observation is used."
+        )
     if unused:
         yield f"{path}: not used: {', '.join(unused)}."
     if moved := int((actions != episodes.actions).any(axis=1).sum()):
@@ -308,6 +314,19 @@ def _oddities(episodes: Episodes, path: Path) -> Iterator[str]:
         yield f"{path}: an episode has {longest} steps, where {task.name} ends after {task.max_steps}."
     if task is None and episodes.task is not None:
         yield f"{path}: its task {episodes.task!r} is not one of the 38, so there are no normalised scores."
+
+
+def _unchained(file: h5py.File, episodes: Episodes, rows: int = 65_536) -> int:
+    """Rows inside episodes whose next observation is not the next row's, read block by block."""
+    ends = np.zeros(episodes.rows, bool)
+    ends[episodes.offsets[1:] - 1] = True
+    broken = 0
+    for start in range(0, episodes.rows - 1, rows):
+        part = slice(start, min(start + rows, episodes.rows - 1))
+        following = file["next_observations"][part].astype(np.float32)
+        differs = (following != episodes.observations[start + 1 : part.stop + 1]).any(axis=1)
+        broken += int((differs & ~ends[part]).sum())
+    return broken
 
 
 def _task(episodes: Episodes) -> Task | None:
