@@ -61,8 +61,10 @@ def memory(path: Path, device: str, updates: int) -> None:
 
     import tracrl
     from tracrl.methods.method import RunSpec
+    from tracrl.nets.dropout import relu_dropout
     from tracrl.train.stack import Stack
 
+    relu_dropout(torch.zeros(1, 8, 8), torch.zeros(1, dtype=torch.int64), 64)  # libraries do not count: load them first
     before = peak_mib()
     data = tracrl.load_dataset(path)
     own = sum(a.nbytes for a in (data.observations, data.actions, data.rewards, data.costs)) / MIB

@@ -8,7 +8,6 @@ import torch
 
 from tracrl.data.episodes import Episodes
 
-
 # Tests run side by side, one a core: threads of their own would only get in each other's way.
 torch.set_num_threads(1)
 

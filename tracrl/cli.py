@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 console = Console(highlight=False)
 if not console.is_terminal:
     console.width = 120  # a file or a pipe has no width: tables need not fold at 80
-Flag = tyro.conf.FlagCreatePairsOff
+Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
 @dataclass(kw_only=True)
@@ -33,7 +33,7 @@ class DataOptions:
     """low end of a file's action box, where it is not -1"""
     action_high: float | None = None
     """high end of a file's action box, where it is not 1"""
-    clip_actions: Annotated[bool, Flag] = False
+    clip_actions: Flag = False
     """cut logged actions to the box instead of refusing them"""
 
     def reading(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class DataOptions:
 class TasksOptions:
     """List the 38 tasks: which simulators are installed, which data are at hand."""
 
-    check: Annotated[bool, Flag] = False
+    check: Flag = False
     """step every task once"""
 
 
@@ -208,9 +208,9 @@ class TrainOptions(DataOptions):
     """of matrix products on a GPU"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
-    resume: Annotated[bool, Flag] = False
+    resume: Flag = False
     """go on where a run in the same directory stopped"""
-    no_eval: Annotated[bool, Flag] = False
+    no_eval: Flag = False
     """do not evaluate: no simulator is needed"""
     episodes: int = 20
     """episodes for each policy in each evaluation"""
@@ -309,7 +309,7 @@ def _parse_training(kind: type[Method], arguments: Sequence[str]) -> tuple[Train
 
     def parse(default: Method, given: Sequence[str]) -> tuple[TrainOptions, Method]:
         parsed: Any = tyro.cli(
-            tyro.conf.OmitArgPrefixes[training],  # type: ignore[valid-type]
+            tyro.conf.OmitArgPrefixes[training],  # type: ignore[misc, valid-type]
             prog=f"tracrl train {kind.name}",
             args=list(given),
             default=training(TrainOptions(), default),

@@ -97,7 +97,7 @@ def check_action_box(
 
 
 def check_finite(key: str, array: NDArray[Any], where: str, rows: NDArray[np.int64] | None = None) -> None:
-    """No NaN, no infinity, nothing beyond float32; ``rows`` says where the array's rows lie in the data, if not in turn."""
+    """No NaN, no infinity, nothing beyond float32; ``rows`` are the array's rows in the data, if not 0, 1, 2 …"""
     if array.dtype.kind == "f" and not _all_finite(array):
         first = int(np.argmin((np.abs(array) <= _LARGEST).reshape(len(array), -1).all(axis=1)))
         raise TracrlError(

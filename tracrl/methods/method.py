@@ -111,14 +111,14 @@ class Learner(nn.Module, ABC):
         self.clock += 1
         return metrics
 
-    def prepare(self) -> None:  # noqa: B027 (most methods have one phase and no preparations)
+    def prepare(self) -> None:
         """What must happen once before the next update, such as at the start of a phase."""
 
     @abstractmethod
     def learn(self) -> dict[str, Tensor]:
         """The update itself: work on tensors alone, the same in every step of a phase, so that a GPU can record it."""
 
-    def compile_parts(self) -> None:  # noqa: B027
+    def compile_parts(self) -> None:
         """Replace what a compiler makes faster on a GPU by its compiled form."""
 
     def matmul_precision(self) -> torch.autocast:

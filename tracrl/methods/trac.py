@@ -30,7 +30,7 @@ from tracrl.policy import MLPPolicy, Policy
 
 LARGEST_ACTION = 1 - 1e-5  # logged actions are cut to what a tanh can reach
 BATCH_STREAM = 0
-ROWS_AT_ONCE = 8_192  # when the reference is evaluated on the whole data set: its layers' outputs are not to count
+ROWS_AT_ONCE = 2_048  # when the reference is evaluated on the whole data set: its layers' outputs are not to count
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ class RecordedUpdates:
         self._phase: str | None = None
         self._graph = torch.cuda.CUDAGraph()
         self._metrics: dict[str, Tensor] = {}
-        # Compiled code is kept for each function, not each learner, and only a few times over; then it is silently given
-        # up. A process that trains many stacks therefore begins each with an empty store.
+        # Compiled code is kept for each function, not each learner, and only a few times over; then it is silently
+        # given up. A process that trains many stacks therefore begins each with an empty store.
         torch.compiler.reset()
         learner.compile_parts()
 
@@ -37,7 +37,7 @@ class RecordedUpdates:
         learner = self.learner
         tensors = [*learner.parameters(), *learner.buffers()]
         before = [tensor.detach().clone() for tensor in tensors]
-        aside = torch.cuda.Stream()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):

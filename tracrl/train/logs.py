@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,11 +57,9 @@ class TensorBoardLog:
     """One TensorBoard run for each (limit, seed)."""
 
     def __init__(self, directory: Path, purge_from: int):
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, and only needed here
-
-        self._make: Callable[[str], Any] = lambda name: SummaryWriter(  # type: ignore[no-untyped-call]
-            str(directory / name), purge_step=purge_from
-        )
+        # Slow to import, and only needed here.
+        writer: Any = importlib.import_module("torch.utils.tensorboard").SummaryWriter
+        self._make: Callable[[str], Any] = lambda name: writer(str(directory / name), purge_step=purge_from)
         self._writers: dict[str, Any] = {}
 
     def write(self, row: Row) -> None:

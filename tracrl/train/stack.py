@@ -21,7 +21,6 @@ from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.policy import Policy
 from tracrl.train.graphs import RecordedUpdates
 
-
 Precision = Literal["float32", "bfloat16"]
 """of matrix products on a GPU; everything else is float32"""
 
