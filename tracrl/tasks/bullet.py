@@ -34,8 +34,11 @@ class BulletEnv(SafeEnv):
             rebuild(self._simulator)
             # Again, because building draws numbers too, and a user of the original seeds before the reset.
             np.random.seed(seed)  # noqa: NPY002
-            observation, _ = self._simulator.reset()
-        return observation
+            # The simulator's own reset, less the saving of a state that is never restored.
+            self._simulator.iteration = 0
+            self._simulator.task.specific_reset()
+            self._simulator.bc.stepSimulation()
+        return self._simulator.get_observation()
 
     def _advance(self, action: NDArray[np.float64]) -> tuple[NDArray[Any], float, float, bool]:
         observation, reward, terminated, _, info = self._simulator.step(action)
@@ -94,7 +97,6 @@ def rebuild(simulator: EnvironmentBuilder) -> None:
     )
     client.setGravity(0, 0, -9.81)
     client.setDefaultContactERP(0.9)
-    simulator.stored_state_id = -1  # nothing to restore
     simulator._setup_simulation()
 
 
