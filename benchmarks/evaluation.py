@@ -1,7 +1,7 @@
 """Evaluating nine policies: ours against one environment after another, the policy called one state at a time.
 
-    python benchmarks/evaluation.py BallCircle --episodes 20
-    python benchmarks/evaluation.py PointGoal1 --episodes 2
+    python -m benchmarks.evaluation BallCircle --episodes 20
+    python -m benchmarks.evaluation PointGoal1 --episodes 2
 
 The peer is what people run today: a torch network asked for one state at a time, in one environment, as the simulator
 comes. The two take turns, and the policies and the number of episodes are the same.

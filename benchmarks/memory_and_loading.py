@@ -1,7 +1,7 @@
 """Memory of a training on data of PointGoal2's size, and the time to load a large file.
 
-    python benchmarks/memory_and_loading.py memory [--device cuda]
-    python benchmarks/memory_and_loading.py loading [--gigabytes 1]
+    python -m benchmarks.memory_and_loading memory [--device cuda]
+    python -m benchmarks.memory_and_loading loading [--gigabytes 1]
 
 Memory: 3 442 episodes of 1 000 steps and 60 observations, segment ratio 0.75, nine runs; the peak of the process (or of
 the GPU) above what it had before the data, against the data's own float32 size. Loading: our reader with all its checks

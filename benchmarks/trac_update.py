@@ -1,7 +1,7 @@
 """TraC's update against the plain loop that people run today, side by side on this machine.
 
-    python benchmarks/trac_update.py                       # CPU: BallRun and PointGoal1 shapes, one run and nine
-    python benchmarks/trac_update.py --device cuda         # GPU: BallRun, AntCircle and PointGoal1 shapes
+    python -m benchmarks.trac_update                       # CPU: BallRun and PointGoal1 shapes, one run and nine
+    python -m benchmarks.trac_update --device cuda         # GPU: BallRun, AntCircle and PointGoal1 shapes
 
 The plain loop is the published form: one run, nn.Dropout, the reference evaluated in every step, segments copied out
 ahead of training, torch.optim.Adam; on a CPU the batches come from a DataLoader, on a GPU they already lie there, which

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tracrl.errors import TracrlError
+from tracrl.study.command import ReportOptions, StudyOptions, report, study
 
 if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes
@@ -300,6 +301,58 @@ def evaluate(options: EvaluateOptions) -> int:
     return 0
 
 
+@dataclass
+class CollectOptions:
+    """Collect a data set: train a behaviour that covers the plane of cost and return, record it, thin it."""
+
+    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None
+    """one of the 38 tasks"""
+    env: str | None = None
+    """an environment of your own: a Gymnasium id, module:Class or module:EnvId"""
+    steps: int = 1_000_000
+    """environment steps that the behaviour learns from"""
+    episodes: int = 1_000
+    """episodes in the file"""
+    limits: tuple[float, ...] = ()
+    """cost limits at which both safe and unsafe episodes are wanted; without any, the task's own"""
+    out: Path | None = None
+    """the file; without it, <task>.hdf5 in this directory"""
+    seed: int = 0
+    workers: int | None = None
+    """simulator processes; without it, one a core"""
+    cost_key: str = "cost"
+    """the key of info that holds a step's cost"""
+    max_steps: int | None = None
+    """cut episodes after so many steps; without it, the environment's own limit"""
+    compact: Flag = False
+    """half the size, without next_observations, which other libraries want"""
+    resume: Flag = False
+    """go on where a collection into the same file stopped"""
+
+
+def collect(options: CollectOptions) -> int:
+    from tracrl.collect.environment import EnvSpec
+    from tracrl.collect.progress import Terminal
+    from tracrl.collect.run import collect as run
+
+    named = options.env or options.task
+    if named is None or (options.env and options.task):
+        raise TracrlError("Say what to collect from: a task (tracrl collect BallRun) or --env my_package:MyEnv-v0.")
+    path = run(
+        EnvSpec(named, options.cost_key, options.max_steps),
+        steps=options.steps,
+        episodes=options.episodes,
+        out=options.out,
+        seed=options.seed,
+        limits=options.limits or None,
+        workers=options.workers,
+        resume=options.resume,
+        compact=options.compact,
+        progress=Terminal(console),
+    )
+    return data_inspect(InspectOptions(str(path), limits=options.limits, out=path.with_suffix(".png")))
+
+
 def _parse_training(kind: type[Method], arguments: Sequence[str]) -> tuple[TrainOptions, Method]:
     """Options and settings; the settings' defaults are the preset of the task's suite, so they are parsed twice."""
     from tracrl.tasks.table import get_task
@@ -402,8 +455,12 @@ def _record(policy: Any, task: str, options: EvaluateOptions) -> int:
     from tracrl.tasks.video import record_video
 
     assert options.video is not None
-    record_video(task, policy[0], options.video, options.seed)
-    console.print(f"Video: {options.video}", markup=False)
+    score = record_video(task, policy[0], options.video, options.seed)
+    console.print(
+        f"Video: {options.video} ({score.steps} steps, return {score.episode_return:.1f}, "
+        f"cost {score.episode_cost:.1f})",
+        markup=False,
+    )
     return 0
 
 
@@ -417,6 +474,9 @@ COMMANDS: dict[tuple[str, ...], tuple[Callable[[Any], int], type | None]] = {
     ("data", "fetch"): (data_fetch, FetchOptions),
     ("train",): (train, None),
     ("evaluate",): (evaluate, EvaluateOptions),
+    ("collect",): (collect, CollectOptions),
+    ("study",): (study, StudyOptions),
+    ("report",): (report, ReportOptions),
 }
 
 
