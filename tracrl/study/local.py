@@ -183,7 +183,6 @@ def start_worker(
     device: str,
     cores: tuple[int, ...],
     gpu: int | None = None,
-    pin: bool = True,
     patience: float = 0.0,
     checkpoint_seconds: float = 60.0,
     calibrate: bool = False,
@@ -204,9 +203,8 @@ def start_worker(
         env=environment,
         start_new_session=True,
     )
-    if pin:
-        with contextlib.suppress(OSError):  # gone already, or not allowed: then it shares all cores
-            os.sched_setaffinity(process.pid, cores)
+    with contextlib.suppress(OSError):  # gone already, or not allowed: then it shares all cores
+        os.sched_setaffinity(process.pid, cores)
     return process
 
 

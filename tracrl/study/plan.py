@@ -43,16 +43,16 @@ class Study:
 
 
 STUDIES: dict[str, Study] = {
-    "main": Study("every method on every task: the main table", tuple(all_tasks())),
+    "main": Study("Every method on every task: the main table", tuple(all_tasks())),
     # The paper's text gives no values for x, y and α, only figures; these span the range around its settings.
-    "x": Study("share of the safe that is desirable", ("AntCircle", "mediummean"), "x", (25.0, 50.0, 75.0, 100.0)),
-    "y": Study("share of the safe that is undesirable", ("AntCircle", "mediummean"), "y", (0.0, 25.0, 50.0, 75.0)),
-    "sides": Study("one of the two sets alone, or both", ONE_OF_EACH, "sides", ("both", "desirable", "undesirable")),
-    "delta": Study("δ, the lowest weight of a segment", ONE_OF_EACH, "delta", (0.0, 0.4, 0.7, 1.0)),
-    "eta": Study("η, weight of the undesirable set", ONE_OF_EACH, "eta", (0.25, 0.5, 1.0, 2.0)),
-    "alpha": Study("α, the score's temperature", ONE_OF_EACH, "alpha", (0.05, 0.1, 0.2, 0.4)),
-    "no-pretraining": Study("the reference without cloning", BULLET, "clone_updates", (0,)),
-    "uniform-reference": Study("a constant in place of the reference", BULLET, "reference", ("cloned", "uniform")),
+    "x": Study("x %: share of the safe that is desirable", ("AntCircle", "mediummean"), "x", (25.0, 50.0, 75.0, 100.0)),
+    "y": Study("y %: share of the safe that is undesirable", ("AntCircle", "mediummean"), "y", (0.0, 25.0, 50.0, 75.0)),
+    "sides": Study("One of the two sets alone, or both", ONE_OF_EACH, "sides", ("both", "desirable", "undesirable")),
+    "delta": Study("δ: the lowest weight of a segment", ONE_OF_EACH, "delta", (0.0, 0.4, 0.7, 1.0)),
+    "eta": Study("η: weight of the undesirable set", ONE_OF_EACH, "eta", (0.25, 0.5, 1.0, 2.0)),
+    "alpha": Study("α: the score's temperature", ONE_OF_EACH, "alpha", (0.05, 0.1, 0.2, 0.4)),
+    "no-pretraining": Study("The reference without cloning", BULLET, "clone_updates", (0,)),
+    "uniform-reference": Study("A constant in place of the reference", BULLET, "reference", ("cloned", "uniform")),
 }  # fmt: skip
 
 
@@ -335,7 +335,15 @@ def _variants(chosen: Study, method: Method) -> list[tuple[str, Method]]:
     return [(f"{symbol} {shown(value)}", replace(method, **{chosen.setting: value})) for value in values]
 
 
-SYMBOLS = {"x": "x %", "y": "y %", "delta": "δ", "eta": "η", "alpha": "α", "clone_updates": "cloning updates"}
+SYMBOLS = {
+    "x": "x %",
+    "y": "y %",
+    "delta": "δ",
+    "eta": "η",
+    "alpha": "α",
+    "clone_updates": "cloning updates",
+    "sides": "sets",
+}
 """settings as the paper writes them"""
 
 

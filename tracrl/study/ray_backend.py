@@ -8,9 +8,12 @@ checkpoint, once the claim on the run directory has been given up or has grown o
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import random
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,7 +25,7 @@ from rich.console import Console
 from tracrl.errors import TracrlError
 from tracrl.study.board import Board
 from tracrl.study.claim import STALE_SECONDS
-from tracrl.study.local import RETRIES, STACKS_A_GPU, stop_requests, outcome_of, start_worker
+from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker, stop_requests
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
@@ -98,29 +101,49 @@ def _work(desk: str, out: str, device: str, cores: int, checkpoint_seconds: floa
                 "share, under the same path, and say it with --out.",
             )
         )
-    here = tuple(sorted(os.sched_getaffinity(0)))
-    process = start_worker(
-        Desk(Path(desk)),
-        Store(Path(out)),
-        device=device,
-        # Ray counts cores and does not assign them: the worker may use so many, and the kernel chooses which.
-        cores=here[: cores if cores < len(here) else None],
-        pin=False,
-        patience=PATIENCE,
-        checkpoint_seconds=checkpoint_seconds,
-    )
-    try:
-        process.wait()
-    except BaseException:  # cancelled: let it save what it has
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SECONDS_TO_SAVE)
-        process.kill()
-        raise
+    with _leased_cores(cores) as mine:
+        process = start_worker(
+            Desk(Path(desk)),
+            Store(Path(out)),
+            device=device,
+            cores=mine,
+            patience=PATIENCE,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+        try:
+            process.wait()
+        except BaseException:  # cancelled: let it save what it has
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SECONDS_TO_SAVE)
+            process.kill()
+            raise
     outcome = outcome_of(process)
     if outcome.state == "failed" and not outcome.final:
         os.kill(os.getpid(), signal.SIGKILL)  # the way to tell Ray that it should try again, here or elsewhere
     return asdict(outcome)
+
+
+@contextlib.contextmanager
+def _leased_cores(count: int) -> Iterator[tuple[int, ...]]:
+    """Cores of this machine that no other task of ours has.
+
+    Ray counts cores and does not say which. A worker has to know: it starts a simulator for each of its cores.
+    """
+    directory = Path(tempfile.gettempdir()) / f"tracrl-cores-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
+    everything = sorted(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as held:
+        mine: list[int] = []
+        for core in everything:
+            file = held.enter_context((directory / str(core)).open("w"))
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given up by the kernel when this process ends
+                mine.append(core)
+            if len(mine) == count:
+                break
+        spare = [core for core in everything if core not in mine]
+        yield tuple(mine + random.sample(spare, min(count - len(mine), len(spare))))
 
 
 def _answer(ray: Any, reference: Any) -> Outcome:

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tracrl.errors import TracrlError
-from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json, write_json
 from tracrl.study.plan import Plan, StackSpec
+from tracrl.study.results import read_run
 from tracrl.train.directory import RunDirectory
 
 State = Literal["done", "failed", "stopped", "busy"]
@@ -120,15 +120,16 @@ class Store:
                 write_json(self.desk(stack).stack, stack.to_dict())
 
     def done(self, stack: StackSpec) -> bool:
-        """Trained to the end and scored as asked. A directory that holds something else is the worker's to refuse."""
+        """Trained to the end and scored as asked, and all of it whole. What is not is the worker's to see to."""
         run = self.run(stack)
-        if not run.finished or read_quietly(run.config).get("identity") != stack.identity:
+        if not run.finished:
             return False
         try:
-            scores = Scores.load(run.scores)
+            results = read_run(run.path)
         except TracrlError:
             return False
-        return scores.task == stack.task and scores.returns.shape == (stack.runs, stack.episodes)
+        same = results[0].stack.identity == stack.identity
+        return same and all(len(result.rewards) == stack.episodes for result in results)
 
     def started(self, stack: StackSpec) -> bool:
         """There is something to go on from."""

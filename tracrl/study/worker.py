@@ -27,6 +27,8 @@ from tracrl.files import read_json
 from tracrl.study.claim import BusyError, Claim
 from tracrl.study.measured import Stopwatch, kind_of
 from tracrl.study.plan import StackSpec
+from tracrl.study.results import read_run
+from tracrl.study.seal import LOGS, check_seal, is_sealed, seal
 from tracrl.study.store import Desk, Outcome, Store, write_quickly
 
 EXIT_CODES = {"done": 0, "failed": 1, "busy": 3, "stopped": 130}
@@ -114,9 +116,14 @@ def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace
             checkpoint_seconds=options.checkpoint_seconds,
             progress=report,
         )
+        seal(run.path)
     if not store.done(stack):
         run.check(stack.config, resume=True)
+        if is_sealed(run.path):
+            check_seal(run.path, LOGS)  # these cannot be made anew; a new seal must not hide that
         _score_again(stack, store)
+        seal(run.path)
+        read_run(run.path)  # what cannot be made good by scoring again is said here
 
 
 def calibrate(stack: StackSpec, desk: Desk, options: argparse.Namespace) -> None:

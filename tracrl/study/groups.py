@@ -1,0 +1,269 @@
+"""Which runs belong together: the rows and columns of the main table, and the ablations among the runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracrl.study.plan import STUDIES, SYMBOLS, in_paper_order, shown
+from tracrl.study.results import Result, StackFacts, nearest_preset
+from tracrl.tasks.table import SUITES, all_tasks
+
+SETTINGS = {name: study.setting for name, study in STUDIES.items() if study.setting is not None}
+"""study → the setting that it varies"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A task with one data set."""
+
+    task: str
+    suite: str
+    fingerprint: str
+    label: str
+    source: str
+    from_dsrl: bool
+
+
+@dataclass(frozen=True)
+class Column:
+    """A method with one set of settings, as far as these are not the suite's own."""
+
+    method: str
+    title: str
+    preset: str
+    changes: tuple[tuple[str, str], ...]
+    """(setting, value) where it is not the preset's"""
+    label: str
+
+    @property
+    def about(self) -> str:
+        """The settings in words."""
+        told = ", ".join(f"{SYMBOLS.get(name, name)} {value}" for name, value in self.changes)
+        return f"{self.preset} preset" + (f" with {told}" if told else "")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a task: all episodes of all its runs."""
+
+    reward: float
+    reward_std: float
+    cost: float
+    cost_std: float
+    runs: int
+    episodes: int
+    """in all"""
+
+    @property
+    def safe(self) -> bool:
+        return self.cost <= 1
+
+    @classmethod
+    def of(cls, results: Sequence[Result], policy: str) -> Cell | None:
+        """Mean and standard deviation over limits × seeds × episodes; None where a run has no such policy."""
+        scored = [result.scored(policy) for result in results]
+        pairs = [pair for pair in scored if pair is not None]
+        if not pairs or len(pairs) < len(scored):
+            return None
+        rewards, costs = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        return cls(
+            reward=float(rewards.mean()),
+            reward_std=float(rewards.std()),
+            cost=float(costs.mean()),
+            cost_std=float(costs.std()),
+            runs=len(results),
+            episodes=len(rewards),
+        )
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Every method on every task, without the variants that belong to an ablation."""
+
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    results: Mapping[tuple[Row, Column], tuple[Result, ...]]
+    notes: tuple[str, ...] = ()
+    """where cells of a row are not over the same limits, seeds or episodes"""
+
+    def cell(self, row: Row, column: Column, policy: str) -> Cell | None:
+        found = self.results.get((row, column))
+        return None if found is None else Cell.of(found, policy)
+
+    def suites(self) -> list[str]:
+        return [suite for suite in SUITES if any(row.suite == suite for row in self.rows)]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One setting varied, everything else the same."""
+
+    study: str
+    setting: str
+    values: tuple[Any, ...]
+    results: Mapping[tuple[Row, Any], tuple[Result, ...]]
+    """(row, value) → runs: of the same limits and seeds for each value"""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS.get(self.setting, self.setting)
+
+    def rows(self) -> list[Row]:
+        return list(dict.fromkeys(row for row, _ in self.results))
+
+
+def overview(results: Sequence[Result], ablations: Sequence[Ablation] = ()) -> Overview:
+    """The main table's contents."""
+    rows = _rows(results)
+    varied = _only_in_ablations(ablations)
+    columns = _columns([r for r in results if id(r) not in varied])
+    cells: dict[tuple[Row, Column], list[Result]] = {}
+    for result in results:
+        if id(result) not in varied:
+            key = rows[_row_key(result.stack)], columns[_column_key(result.stack)]
+            cells.setdefault(key, []).append(result)
+    used_rows = {row for row, _ in cells}
+    used_columns = {column for _, column in cells}
+    ordered = [row for row in rows.values() if row in used_rows]
+    across = [column for column in columns.values() if column in used_columns]
+    return Overview(
+        tuple(ordered),
+        tuple(across),
+        {key: tuple(value) for key, value in cells.items()},
+        tuple(_uneven(ordered, across, cells)),
+    )
+
+
+def find_ablations(results: Sequence[Result]) -> list[Ablation]:
+    """Runs of one method and task that differ in one of the paper's settings and in nothing else."""
+    rows = _rows(results)
+    return [
+        found for study, setting in SETTINGS.items() if (found := _ablation(study, setting, results, rows)) is not None
+    ]
+
+
+def _ablation(
+    study: str, setting: str, results: Sequence[Result], rows: Mapping[tuple[str, str], Row]
+) -> Ablation | None:
+    groups: dict[tuple[Row, str], dict[Any, list[Result]]] = {}
+    for result in results:
+        facts = result.stack
+        if setting not in facts.settings:
+            continue
+        rest = json.dumps([facts.method, {k: v for k, v in facts.settings.items() if k != setting}], sort_keys=True)
+        values = groups.setdefault((rows[_row_key(facts)], rest), {})
+        values.setdefault(facts.settings[setting], []).append(result)
+    chosen: dict[tuple[Row, Any], tuple[Result, ...]] = {}
+    notes = []
+    for (row, _), values in groups.items():
+        if len(values) < 2 or (setting == "clone_updates" and 0 not in values):
+            continue
+        common = set.intersection(*({(r.limit, r.seed) for r in runs} for runs in values.values()))
+        if not common:
+            notes.append(f"{row.label}: the values of {setting} have no limit and seed in common and are not compared.")
+            continue
+        if any((r.limit, r.seed) not in common for runs in values.values() for r in runs):
+            notes.append(f"{row.label}: only the {len(common)} runs of limits and seeds that all values have.")
+        if any((row, value) in chosen for value in values):
+            notes.append(f"{row.label}: {setting} was varied around several settings; the first is shown.")
+            continue
+        for value, runs in values.items():
+            chosen[row, value] = tuple(r for r in runs if (r.limit, r.seed) in common)
+    if not chosen:
+        return None
+    found = {value for _, value in chosen}
+    numbers = all(isinstance(value, int | float) for value in found)
+    order = tuple(sorted(found)) if numbers else tuple(v for v in STUDIES[study].values if v in found)
+    return Ablation(study, setting, order, chosen, tuple(notes))
+
+
+def _only_in_ablations(ablations: Sequence[Ablation]) -> set[int]:
+    """Runs whose setting is not the preset's, beside others where it is: they are in the ablation's own table."""
+    varied = set()
+    for ablation in ablations:
+        for row in ablation.rows():
+            runs = {v: ablation.results[row, v] for v in ablation.values if (row, v) in ablation.results}
+            own = {v for v, found in runs.items() if ablation.setting not in found[0].stack.changes}
+            if own:
+                varied |= {id(r) for v, found in runs.items() if v not in own for r in found}
+    return varied
+
+
+def _rows(results: Iterable[Result]) -> dict[tuple[str, str], Row]:
+    """In the order of the table of tasks."""
+    first = {_row_key(result.stack): result.stack for result in results}
+    count: dict[str, int] = {}
+    for task, _ in first:
+        count[task] = count.get(task, 0) + 1
+    order = {name: i for i, name in enumerate(all_tasks())}
+    return {
+        key: Row(
+            task=facts.task,
+            suite=facts.suite,
+            fingerprint=facts.fingerprint,
+            label=facts.task if count[facts.task] == 1 else f"{facts.task} ({facts.data_episodes} episodes)",
+            source=facts.source,
+            from_dsrl=facts.from_dsrl,
+        )
+        for key, facts in sorted(first.items(), key=lambda item: (order[item[1].task], item[1].data_episodes))
+    }
+
+
+def _row_key(facts: StackFacts) -> tuple[str, str]:
+    return facts.task, facts.fingerprint
+
+
+def _column_key(facts: StackFacts) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    preset, changes = nearest_preset(facts.method, facts.suite, facts.settings)
+    return facts.method, preset, tuple(sorted((name, shown(value)) for name, value in changes.items()))
+
+
+def _columns(results: Iterable[Result]) -> dict[tuple[str, str, tuple[tuple[str, str], ...]], Column]:
+    """In the order of the paper; a method with several settings has a column for each."""
+    titles = {_column_key(r.stack): r.stack.title for r in results}
+    methods = in_paper_order(dict.fromkeys(method for method, _, _ in titles))
+    columns = {}
+    for method in methods:
+        mine = [key for key in titles if key[0] == method]
+        presets = {preset for _, preset, _ in mine}
+        common = set.intersection(*(set(changes) for _, _, changes in mine))
+        for key in sorted(mine, key=lambda key: (len(key[2]), key[1], key[2])):
+            _, preset, changes = key
+            apart = [preset] if len(presets) > 1 else []
+            apart += [f"{SYMBOLS.get(name, name)} {value}" for name, value in changes if (name, value) not in common]
+            label = titles[key] + (f" ({', '.join(apart)})" if apart else "")
+            columns[key] = Column(method, titles[key], preset, changes, label)
+    return columns
+
+
+def _uneven(
+    rows: Sequence[Row], columns: Sequence[Column], cells: Mapping[tuple[Row, Column], Sequence[Result]]
+) -> list[str]:
+    """A mean over other limits, seeds or episodes is another quantity, and that has to be said."""
+    notes = []
+    for row in rows:
+        protocols: dict[str, list[str]] = {}
+        for column in columns:
+            if (row, column) in cells:
+                protocols.setdefault(protocol_of(cells[row, column]), []).append(column.label)
+        if len(protocols) > 1:
+            told = "; ".join(f"{', '.join(who)}: {protocol}" for protocol, who in protocols.items())
+            notes.append(f"{row.label} is not compared over the same runs: {told}.")
+    return notes
+
+
+def protocol_of(results: Sequence[Result]) -> str:
+    """What a mean is over, in words."""
+    limits = sorted({r.limit for r in results})
+    seeds = sorted({r.seed for r in results})
+    episodes = sorted({len(r.rewards) for r in results})
+    return (
+        f"limits {' '.join(f'{limit:g}' for limit in limits)} × seeds {' '.join(map(str, seeds))} × "
+        f"{' or '.join(map(str, episodes))} episodes"
+    )
