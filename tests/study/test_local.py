@@ -189,7 +189,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
 def start_study(study: str, settings: Sequence[str], out: Path) -> subprocess.Popen[str]:
     """The whole command."""
     words = ["--tasks", "BallRun", "--limits", "10", "--seeds", "0", "--episodes", "2", "--evaluations", "2"]
-    command = [sys.executable, "-m", "tracrl.study", "study", study, *words, "--set", *settings, "--out", str(out)]
+    command = [sys.executable, "-m", "tracrl.cli", "study", study, *words, "--set", *settings, "--out", str(out)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -280,7 +280,7 @@ def test_data_that_changed_after_planning_are_refused(ball_data: Path, tmp_path:
 def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -> None:
     words = ["study", "eta", "--tasks", "BallRun", "CarRun", "--plan", "--set", *TINY, "--out", str(tmp_path / "runs")]
     result = subprocess.run(
-        [sys.executable, "-m", "tracrl.study", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "tracrl.cli", *words], capture_output=True, text=True, timeout=60, check=False
     )
     assert result.returncode == 0, result.stderr
     rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("BallRun", "CarRun"))]
@@ -291,7 +291,7 @@ def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -
     assert "  tracrl data fetch CarRun" in result.stdout
     assert sorted(p.name for p in (tmp_path / "runs" / "study").iterdir()) == ["data.json"]
     unstarted = subprocess.run(
-        [sys.executable, "-m", "tracrl.study", *(w for w in words if w != "--plan")],
+        [sys.executable, "-m", "tracrl.cli", *(w for w in words if w != "--plan")],
         capture_output=True,
         text=True,
         timeout=60,

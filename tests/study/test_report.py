@@ -117,7 +117,7 @@ def test_the_command_prints_the_table_and_where_the_rest_is(runs: Path, tmp_path
     one = next(runs.glob("BallRun-bc-all*"))
     words = ["report", str(one), str(tmp_path), "--out", str(tmp_path / "out")]
     result = subprocess.run(
-        [sys.executable, "-m", "tracrl.study", *words], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "tracrl.cli", *words], capture_output=True, text=True, timeout=120, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "BC-All" in result.stdout
