@@ -2,11 +2,14 @@
 
 The policy is told a *penalty* p in [0, 1], drawn anew each episode, and follows the advantage
 
-    A = ((1 − p) A_r / s_r − p A_c / s_c) / √((1 − p)² + p²),
+    A = (1 − p) A_r / R − p A_c / C,
 
-where A_r and A_c are the advantages for rewards and for costs, and s_r and s_c their own deviations. So p = 0 knows no
-cost, p = 1 nothing else, and in the middle the two pull equally hard, whatever the units and however rare the costs:
-nothing has to be tuned to a task. The critic has one output for rewards and one for costs, each normalised by itself.
+where A_r and A_c are the advantages for rewards and for costs, and R and C what an episode typically returns and costs
+(root mean squares). So p = 0 knows no cost, p = 1 nothing else, and in the middle a whole episode's return weighs as
+much as its cost, in whatever units and however rare the costs are: nothing has to be tuned to a task. (The mean reward
+a step is no such unit. Where a return of 25 meets a cost of 50 it is 0.025 for each unit of cost, and no policy minds.)
+A is divided by its deviation at that p, so that every penalty is learned at the same pace. The critic has one output
+for rewards and one for costs, each normalised by itself.
 """
 
 from __future__ import annotations
@@ -35,9 +38,11 @@ class PPOSettings:
     discount: float = 0.99
     trace: float = 0.95
     clip: float = 0.2
-    epochs: int = 10
+    epochs: int = 5
+    value_epochs: int = 2
+    """fewer: the rows of an episode are alike, and a critic soon knows by heart which of the few episodes had costs"""
     minibatches: int = 16
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     """at the start; falls linearly to a tenth at the end"""
     largest_gradient: float = 0.5
     most_divergence: float = 0.03
@@ -45,8 +50,8 @@ class PPOSettings:
     first_deviation: float = 0.6
     value_memory: float = 0.9
     """how much of the value scale of the last batches is kept at the next"""
-    advantage_memory: float = 0.98
-    """how slowly the advantages' scale may shrink: what is left of costs that were mastered is not blown up again"""
+    scale_memory: float = 0.98
+    """how slowly other scales may shrink: what is left of costs that were mastered is not blown up again"""
 
 
 class PPO:
@@ -63,11 +68,13 @@ class PPO:
         nn.init.constant_(self.log_deviation.bias, float(np.log(settings.first_deviation)))
         modules = (self.actor, self.log_deviation, self.critic)
         self.parameters = [parameter for module in modules for parameter in module.parameters()]
+        self.value_parameters = list(self.critic.parameters())
+        self.policy_parameters = self.parameters[: -len(self.value_parameters)]
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, eps=1e-5, fused=True)
         self.seen = RunningMoments(observation_size)
-        # Of rewards and costs: mean and mean square of the values, and the scale of the advantages.
+        # Of rewards and costs: mean and mean square of the values, the scale of the advantages and of whole episodes.
         self.value_mean, self.value_square = np.zeros(2), np.zeros(2)
-        self.advantage_scale = np.zeros(2)
+        self.advantage_scale, self.episode_scale = np.zeros(2), np.zeros(2)
 
     def behaviour(self) -> Behaviour:
         """A copy of the policy as it is now, for the simulator processes."""
@@ -99,7 +106,8 @@ class PPO:
             signal, values, final_values, lengths, terminated, discount=settings.discount, trace=settings.trace
         )
         targets = torch.from_numpy(self._rescale_critic(gains + values).astype(np.float32))
-        advantage = torch.from_numpy(self._scalarise(gains, share).astype(np.float32))
+        totals = np.add.reduceat(signal, np.cumsum(lengths) - lengths, axis=0, dtype=np.float64)
+        advantage = torch.from_numpy(self._scalarise(gains, totals, share).astype(np.float32))
 
         for group in self.optimiser.param_groups:
             group["lr"] = settings.learning_rate * rate
@@ -114,17 +122,15 @@ class PPO:
                 ratio = log_ratio.exp()
                 gain = advantage[batch]
                 bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-                policy_loss = -torch.minimum(ratio * gain, bounded * gain).mean()
-                value_loss = (self.critic(inputs[batch]) - targets[batch]).square().mean()
-                self.optimiser.zero_grad(set_to_none=True)
-                (policy_loss + value_loss).backward()
-                nn.utils.clip_grad_norm_(self.parameters, settings.largest_gradient)
-                self.optimiser.step()
+                self._step(-torch.minimum(ratio * gain, bounded * gain).mean(), self.policy_parameters)
                 divergences.append(float((ratio.detach() - 1 - log_ratio.detach()).mean()))
                 updates += 1
             divergence = float(np.mean(divergences))
             if divergence > settings.most_divergence:
                 break
+        for _ in range(settings.value_epochs):
+            for batch in torch.split(torch.from_numpy(generator.permutation(rows)), size):
+                self._step((self.critic(inputs[batch]) - targets[batch]).square().mean(), self.value_parameters)
         return {
             "divergence": divergence,
             "updates": updates,
@@ -144,6 +150,7 @@ class PPO:
             "value_mean": self.value_mean,
             "value_square": self.value_square,
             "advantage_scale": self.advantage_scale,
+            "episode_scale": self.episode_scale,
         }
         return tensors | {name: torch.from_numpy(np.array(value)) for name, value in numbers.items()}
 
@@ -157,9 +164,15 @@ class PPO:
                     self.optimiser.state[parameter] = state
         self.seen.count = float(tensors["seen.count"])
         self.seen.mean, self.seen.variance = (tensors[f"seen.{name}"].numpy().copy() for name in ("mean", "variance"))
-        self.value_mean, self.value_square, self.advantage_scale = (
-            tensors[name].numpy().copy() for name in ("value_mean", "value_square", "advantage_scale")
-        )
+        for name in ("value_mean", "value_square", "advantage_scale", "episode_scale"):
+            setattr(self, name, tensors[name].numpy().copy())
+
+    def _step(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+        """Move these parameters down the gradient; the optimiser passes over those that have none."""
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(parameters, self.settings.largest_gradient)
+        self.optimiser.step()
 
     def _inputs(
         self, rollouts: Sequence[Rollout], penalties: Sequence[float], lengths: NDArray[np.int64]
@@ -207,11 +220,16 @@ class PPO:
             last.bias.mul_(torch.from_numpy(factor)).add_(torch.from_numpy(shift))
         return (targets - self.value_mean) / new
 
-    def _scalarise(self, gains: Doubles, share: Doubles) -> Doubles:
-        """One advantage a row from those for rewards and costs."""
-        self.advantage_scale = np.maximum(gains.std(0), self.settings.advantage_memory * self.advantage_scale)
-        scaled = (gains - gains.mean(0)) / np.where(self.advantage_scale > 0, self.advantage_scale, 1.0)
-        return ((1 - share) * scaled[:, 0] - share * scaled[:, 1]) / np.hypot(1 - share, share)
+    def _scalarise(self, gains: Doubles, totals: Doubles, share: Doubles) -> Doubles:
+        """One advantage a row from those for rewards and costs; ``totals`` are the episodes' returns and costs."""
+        memory = self.settings.scale_memory
+        self.advantage_scale = np.maximum(gains.std(0), memory * self.advantage_scale)
+        self.episode_scale = np.maximum(np.sqrt((totals**2).mean(0)), memory * self.episode_scale)
+        # A signal that was always zero so far has no scale, and no weight either.
+        weight = np.stack([1 - share, share], 1) / np.where(self.episode_scale > 0, self.episode_scale, np.inf)
+        centred = gains - gains.mean(0)
+        deviation = np.hypot(*(weight * self.advantage_scale).T)
+        return (weight[:, 0] * centred[:, 0] - weight[:, 1] * centred[:, 1]) / np.where(deviation > 0, deviation, 1.0)
 
 
 def _copied(layer: nn.Linear) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
