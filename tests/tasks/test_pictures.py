@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.tasks.playing import play
+from tracrl.errors import TracrlError
 from tracrl.tasks.make import make_env
 
 # One of each kind of picture: pybullet with and without meshes, a navigation task, a velocity task, a road.
@@ -56,6 +58,19 @@ def test_without_a_render_mode_there_is_no_picture(task: str) -> None:
     env.reset(seed=0)
     assert env.render() is None
     env.close()
+
+
+@pytest.mark.parametrize("task", ["BallRun", "PointGoal1", "easymean"])
+def test_a_picture_outside_an_episode_is_refused_but_its_last_is_there(task: str) -> None:
+    env = make_env(task, render_mode="rgb_array")
+    with pytest.raises(TracrlError, match="call reset before render"):
+        env.render()
+    env.task = dataclasses.replace(env.task, max_steps=1)
+    assert play(env, 0, 5).truncated
+    picture(env)
+    env.close()
+    with pytest.raises(TracrlError, match="call reset before render"):
+        env.render()
 
 
 def test_mend_without_glow_lets_the_agent_be_seen() -> None:

@@ -32,7 +32,8 @@ class SafeEnv(gymnasium.Env[Observation, Action], abc.ABC):
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (task.observation_size,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (task.action_size,), np.float32)
-        self._steps: int | None = None
+        self._steps: int | None = None  # None outside an episode
+        self._begun = False
         self._closed = False
 
     def reset(
@@ -46,7 +47,7 @@ class SafeEnv(gymnasium.Env[Observation, Action], abc.ABC):
             seed = int(self.np_random.integers(2**32))
         # The simulators' own generators take 32 bits.
         observation = self._begin(seed % 2**32)
-        self._steps = 0
+        self._steps, self._begun = 0, True
         return np.asarray(observation, dtype=np.float32), {"cost": 0.0}
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -72,7 +73,11 @@ class SafeEnv(gymnasium.Env[Observation, Action], abc.ABC):
 
     def render(self) -> NDArray[np.uint8] | None:
         """The picture of the present state, height × width × 3; None without a render mode."""
-        return self._picture() if self.render_mode == "rgb_array" else None
+        if self.render_mode is None:
+            return None
+        if not self._begun or self._closed:
+            raise TracrlError(f"{self.task.name}: call reset before render.")
+        return self._picture()
 
     def close(self) -> None:
         """Free the simulator; may be repeated."""

@@ -38,12 +38,13 @@ def make_vec_env(
     """``n`` environments of a task as one Gymnasium vector environment, each in a process of its own.
 
     ``reset(seed=s)`` gives environment i the seed s + i. ``options`` go to Gymnasium's ``AsyncVectorEnv``
-    (``SyncVectorEnv`` with ``processes=False``, which MetaDrive does not allow for n > 1).
+    (``SyncVectorEnv`` with ``processes=False``, which MetaDrive does not allow for n > 1). The processes are
+    spawned, so a script calls this under ``if __name__ == "__main__":``.
     """
     task = get_task(task) if isinstance(task, str) else task
     require(task)
     makers = [functools.partial(make_env, task, render_mode)] * n
     if not processes:
         return SyncVectorEnv(makers, **options)
-    # Spawned, not forked: the parent may have run torch's threads, which do not survive a fork.
+    # Not forked: the parent may have run torch's threads, which do not survive a fork.
     return AsyncVectorEnv(makers, **{"context": "spawn", **options})
