@@ -61,7 +61,7 @@ class BCQLagLearner(LagrangianLearner):
         super().__init__(method, data, runs, device)
         self.method = method
         sizes = (data.observation_size + data.action_size, *method.hidden, data.action_size)
-        self.actor = StackedMLP(generators([run.seed for run in runs], 0), sizes, hidden=torch.tanh).to(device)
+        self.actor = StackedMLP(generators([run.seed for run in runs], 0), sizes, hidden="tanh").to(device)
         self.actor_target = target_of(self.actor)
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
 

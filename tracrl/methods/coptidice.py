@@ -40,6 +40,7 @@ from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policy import MLPPolicy, Policy
 
 BATCH, FIRST, STATE_NOISE, ACTION_NOISE = range(4)  # streams of random numbers
+FIRST_STATES = 64  # drawn for a batch; its transitions share them in turn
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class COptiDICELearner(Learner):
     def learn(self) -> dict[str, Tensor]:
         method, count = self.method, self.method.batch_size
         batch = self.transitions.draw(self.key(BATCH), count)
-        first = None if method.reference_quirks else self.transitions.draw_first(self.key(FIRST), count)
+        first = None if method.reference_quirks else self.transitions.draw_first(self.key(FIRST), FIRST_STATES)
         multiplier, tau = self.scalars.multiplier, self.scalars.tau
 
         nu, nu_next, nu_first = self.values(self.nu, batch, first)
@@ -193,9 +194,13 @@ class COptiDICELearner(Learner):
     def values(self, network: StackedMLP, batch: Batch, first: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """ν(s), ν(s') and (1 − γ) ν(s₀), or the same of χ, in one pass: (R, B) each, the least of the ensemble."""
         states = [batch.observations, batch.next_observations] + ([] if first is None else [first])
-        now, following, *initial = network(torch.cat(states, 1)).squeeze(-1).amin(1).chunk(len(states), 1)
-        # The reference library has no s₀ of its own: first states of the batch stand for them, scaled up.
-        beginning = initial[0] if initial else now * batch.first / self.first_share
+        values = network(torch.cat(states, 1)).squeeze(-1).amin(1)
+        count = batch.rewards.shape[1]
+        now, following, initial = values[:, :count], values[:, count : 2 * count], values[:, 2 * count :]
+        if first is None:  # the reference library's: first states of the batch, scaled up to their share
+            beginning = now * batch.first / self.first_share
+        else:
+            beginning = initial[:, torch.arange(count, device=initial.device) % initial.shape[1]]
         return now, following, (1 - self.method.gamma) * beginning
 
     def advantage(self, batch: Batch, nu: Tensor, nu_next: Tensor, multiplier: Tensor) -> Tensor:

@@ -3,14 +3,19 @@
 Actions that the data do not hold are made to look costly, and actions that look costly are worth nothing:
 
 1. A VAE learns which actions the data hold at a state.
-2. The cost critic Q_c follows its Bellman equation, and is pushed up at the policy's own actions that the VAE finds
-   strange (out of distribution): E(Q_c − y_c)² − α E_ood[Q_c]. The weight α rises until those actions cost
-   clearly more than the threshold l.
+2. The cost critic Q_c follows its Bellman equation, and is pushed up at those of the policy's own actions that are
+   strange to the VAE (out of distribution): E(Q_c − y_c)² + α E_ood[(1.5 l − Q_c)₊], l the threshold. The weight α
+   rises until strange actions cost that much, and falls back when they cost more.
 3. The reward critic bootstraps only from actions that are safe: y = r + γ 1[Q_c(s', a') ≤ l] Q(s', a').
-4. The policy maximises E[1[Q_c(s, a) ≤ l] Q(s, a)].
+4. The policy maximises E[1[Q_c(s, a) ≤ l] Q(s, a)]. Where its action is unsafe this has no slope, so that a policy that
+   is unsafe everywhere would stay so for ever; there it descends Q_c, towards actions that count again.
+
+The paper writes the penalty of 2. without the (·)₊; with a weight that changes slowly it then goes on to push where
+enough is reached, and through the Bellman equation every action ends up unsafe.
 
 ``reference_quirks`` gives the form in which the benchmark's reference library computes it: no penalty (there it has no
-gradient), the least of the cost critics, and rewards that end at a time-out while costs never end.
+gradient), no slope where unsafe, the least of the cost critics, and rewards that end at a time-out while costs never
+end.
 """
 
 from __future__ import annotations
@@ -46,7 +51,16 @@ class CPQ(Method):
         "Xu, Zhan and Zhu: Constraints Penalized Q-Learning for Safe Offline Reinforcement Learning, AAAI 2022"
     )
     optimises: ClassVar[str] = "a Q-function that counts only safe actions, with unfamiliar actions made costly"
-    metrics: ClassVar = ("loss", "cost_value", "strange_cost", "alpha", "safe_share", "vae_loss", "actor_loss")
+    metrics: ClassVar = (
+        "loss",
+        "cost_value",
+        "strange_lack",
+        "strange_share",
+        "alpha",
+        "safe_share",
+        "vae_loss",
+        "actor_loss",
+    )
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000, "batch_size": 256, "actor_rate": 3e-4}
 
@@ -133,13 +147,11 @@ class CPQLearner(Learner):
         q = self.critics.reward(batch.observations, batch.actions)
         qc = self.critics.cost(batch.observations, batch.actions)
         loss = regression_loss(q, y) + regression_loss(qc, yc)
-        strange_cost = torch.zeros_like(self.threshold)
+        lack, strange_share = torch.zeros_like(self.threshold), torch.zeros_like(self.threshold)
         if not method.reference_quirks:
-            strange_cost = self.strange_cost(batch.observations)
-            loss = loss - self.log_alpha.exp() * strange_cost
+            lack, strange_share = self.strange_lack(batch)
+            loss = loss + self.log_alpha.exp() * lack
         self.critic_adam.step(loss, method.critic_rate)
-        if not method.reference_quirks:
-            self.adjust_alpha(strange_cost.detach())
 
         actor_loss, safe = self.actor_loss(batch.observations)
         self.actor_adam.step(actor_loss, method.actor_rate)
@@ -147,7 +159,8 @@ class CPQLearner(Learner):
         return {
             "loss": loss.detach(),
             "cost_value": qc.detach().mean((1, 2)),
-            "strange_cost": strange_cost.detach(),
+            "strange_lack": lack.detach(),
+            "strange_share": strange_share,
             "alpha": self.log_alpha.exp(),
             "safe_share": safe,
             "vae_loss": vae_loss.detach(),
@@ -166,29 +179,39 @@ class CPQLearner(Learner):
         yc = batch.costs + gamma * (cost if quirks else (1 - batch.ended) * cost)
         return y, yc
 
-    def strange_cost(self, observations: Tensor) -> Tensor:
-        """E_ood[Q_c], (R,): what the critics say of those of the policy's actions that are strange to the VAE."""
-        count = self.method.strange_actions
+    def strange_lack(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """E_ood[Q_c − 1.5 l] and the share of the policy's actions that are strange, (R,) each.
+
+        Strange to the VAE is an action whose divergence exceeds that of every logged action of the batch. The quarter
+        with the largest divergences stands for all.
+        """
+        observations, count = batch.observations, self.method.strange_actions
         with torch.no_grad():
+            usual = divergence(*self.vae.encode(observations, batch.actions)).amax(1, keepdim=True)
             noise = self.noise(STRANGE, observations.shape[1], count, self.actor.actions)
             actions = torch.tanh(self.actor.raw(observations, noise)).flatten(1, 2)
             states = observations.repeat_interleave(count, 1)
-            chosen = strangest(divergence(*self.vae.encode(states, actions)))[..., None]
+            divergences = divergence(*self.vae.encode(states, actions))
+            chosen = strangest(divergences)
+            strange = (divergences.gather(1, chosen) > usual).float()
+            chosen = chosen[..., None]
             states, actions = states.take_along_dim(chosen, 1), actions.take_along_dim(chosen, 1)
-        return self.in_doubt(self.critics.cost(states, actions)).mean(1)
-
-    def adjust_alpha(self, strange_cost: Tensor) -> None:
-        """Dual ascent on α (E_ood[Q_c] ≥ 1.5 l): α rises while strange actions cost too little."""
-        lack = self.method.strange_cost * self.threshold - strange_cost
-        self.log_alpha.add_(self.method.alpha_rate * self.log_alpha.exp() * lack).clamp_(*LOG_ALPHA_RANGE)
+        qc = self.in_doubt(self.critics.cost(states, actions))
+        lack = torch.relu(self.method.strange_cost * self.threshold[:, None] - qc)
+        share = (divergences > usual).float().mean(1)
+        return (strange * lack).sum(1) / strange.sum(1).clamp(min=1), share
 
     def actor_loss(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """−E[1[Q_c(s, a) ≤ l] Q(s, a)], and the share of the policy's actions that are safe; (R,) each."""
+        """−E[1[Q_c ≤ l] Q − 1[Q_c > l] Q_c] of the policy's actions, and the share of them that are safe; (R,) each."""
         noise = self.noise(ACTION, observations.shape[1], self.actor.actions)
         action = self.actor.sample(observations, noise)
-        with torch.no_grad():
-            safe = self.is_safe(self.in_doubt(self.critics.cost(observations, action)))
-        return -(safe * self.critics.reward(observations, action).amin(1)).mean(1), safe.mean(1)
+        value = self.critics.reward(observations, action, frozen=True).amin(1)
+        cost = self.in_doubt(self.critics.cost(observations, action, frozen=True))
+        safe = self.is_safe(cost.detach())
+        gain = safe * value
+        if not self.method.reference_quirks:
+            gain = gain - (1 - safe) * cost
+        return -gain.mean(1), safe.mean(1)
 
     def in_doubt(self, costs: Tensor) -> Tensor:
         """(R, K, rows) → (R, rows): the greatest of the cost critics."""

@@ -166,8 +166,8 @@ class LagrangianLearner(Learner):
 
     def lagrangian(self, observations: Tensor, actions: Tensor) -> Tensor:
         """E[−Q(s, a) + λ (Q_c(s, a) − l)], (R,), after one step of λ; the least Q and the greatest Q_c count."""
-        q = self.critics.reward(observations, actions).amin(1)
-        qc = self.critics.cost(observations, actions).amax(1)
+        q = self.critics.reward(observations, actions, frozen=True).amin(1)
+        qc = self.critics.cost(observations, actions, frozen=True).amax(1)
         multiplier = self.pid.update(qc.detach().mean(1))
         return -q.mean(1) + multiplier * (qc.mean(1) - self.pid.threshold)
 

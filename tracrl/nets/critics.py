@@ -30,13 +30,13 @@ class Critics(nn.Module):
         self.of_reward = StackedMLP(generators, sizes, members=members)
         self.of_cost = StackedMLP(generators, sizes, members=members)
 
-    def reward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Q: (R, rows, …) → (R, K, rows)."""
-        return self.of_reward(torch.cat([observations, actions], -1)).squeeze(-1)
+    def reward(self, observations: Tensor, actions: Tensor, frozen: bool = False) -> Tensor:
+        """Q: (R, rows, …) → (R, K, rows). ``frozen``: to be differentiated in the actions alone."""
+        return self.of_reward(torch.cat([observations, actions], -1), frozen=frozen).squeeze(-1)
 
-    def cost(self, observations: Tensor, actions: Tensor) -> Tensor:
+    def cost(self, observations: Tensor, actions: Tensor, frozen: bool = False) -> Tensor:
         """Q_c: (R, rows, …) → (R, K, rows)."""
-        return self.of_cost(torch.cat([observations, actions], -1)).squeeze(-1)
+        return self.of_cost(torch.cat([observations, actions], -1), frozen=frozen).squeeze(-1)
 
 
 def regression_loss(values: Tensor, target: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tracrl.nets import random
+from tracrl.nets.blocks import blocked_mlp
 from tracrl.nets.dropout import relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
@@ -63,7 +64,7 @@ class StackedMLP(nn.Module):
         output: Callable[[Tensor], Tensor] | None = None,
         dropout: float = 0.0,
         init: Initialiser = "uniform",
-        hidden: Callable[[Tensor], Tensor] = torch.relu_,
+        hidden: Literal["relu", "tanh"] = "relu",
         members: int | None = None,
     ):
         super().__init__()
@@ -79,9 +80,14 @@ class StackedMLP(nn.Module):
         self.members = members
         self.dropped = round(dropout * 256)
 
-    def forward(self, x: Tensor, mask_key: Callable[[int], Tensor] | None = None) -> Tensor:
-        """``mask_key(stream)`` gives the keys (R,) of the dropout masks; without it nothing is dropped."""
+    def forward(self, x: Tensor, mask_key: Callable[[int], Tensor] | None = None, *, frozen: bool = False) -> Tensor:
+        """``mask_key(stream)`` gives the keys (R,) of the dropout masks; without it nothing is dropped.
+
+        ``frozen`` spares the gradients of the weights, where only those of x are asked for.
+        """
         dropping = mask_key is not None and self.dropped > 0
+        if not dropping and x.device.type == "cpu" and x.dtype == torch.float32:
+            return self._in_blocks(x, frozen)
         scale = 1.0
         if self.members is not None:
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)
@@ -92,11 +98,19 @@ class StackedMLP(nn.Module):
                 x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped)
                 scale = 256 / (256 - self.dropped)
             else:
-                x = self.hidden(x)
+                x = torch.relu_(x) if self.hidden == "relu" else torch.tanh_(x)
         x = self.layers[-1](x, scale)
         if self.members is not None:
             x = x.view(-1, self.members, *x.shape[1:])
         return x if self.output is None else self.output(x)
+
+    def _in_blocks(self, x: Tensor, frozen: bool) -> Tensor:
+        layers = self.weights() if frozen else [(layer.weight, layer.bias) for layer in self.layers]
+        flat = [(weight.flatten(0, -3), bias.flatten(0, -3)) for weight, bias in layers]
+        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh")
+        if self.members is not None:
+            result = result.view(-1, self.members, *result.shape[1:])
+        return result if self.output is None else self.output(result)
 
     def weights(self) -> list[tuple[Tensor, Tensor]]:
         """(weight, bias) of each layer, detached."""
@@ -141,6 +155,9 @@ class StackedAdam(nn.Module):
     def move(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
         first, second = self.betas
         self.count += 1
+        if self.count.device.type == "cpu":
+            self._move_in_one_pass(gradients, float(rate))
+            return
         # In float64: early on 1 − 0.999 has too few digits left in float32.
         correction_1 = 1 - first**self.count
         correction_2 = 1 - second**self.count
@@ -151,6 +168,28 @@ class StackedAdam(nn.Module):
             shape = (-1, *[1] * (parameter.dim() - 1))
             size = (rate / correction_1).to(m.dtype).view(shape)
             parameter.sub_(size * m / ((v / correction_2.to(v.dtype).view(shape)).sqrt_().add_(self.eps)))
+
+    def _move_in_one_pass(self, gradients: Sequence[Tensor], rate: float) -> None:
+        """PyTorch's fused kernel: all that happens to a number happens while it is in a register."""
+        numbers = range(len(self._parameters_of))
+        moments, squares = ([self.get_buffer(f"{name}{i}") for i in numbers] for name in "mv")
+        steps = [self.count[0].float() for _ in numbers]  # the runs of a stack move together
+        first, second = self.betas
+        torch._fused_adam_(
+            list[Tensor](self._parameters_of),
+            [gradient.contiguous() for gradient in gradients],
+            moments,
+            squares,
+            [],
+            steps,
+            lr=rate,
+            beta1=first,
+            beta2=second,
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
 
 
 def _aligned_product(x: Tensor, weight: Tensor) -> Tensor:
