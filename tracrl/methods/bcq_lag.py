@@ -40,7 +40,7 @@ class BCQLag(LagrangianMethod):
     )
     optimises: ClassVar[str] = "Q − λ Q_c over slightly perturbed actions of a generative model of the data"
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
-    fast: ClassVar = {"updates": 3_000, "batch_size": 128, "critics": 1, "vae_hidden": (256, 256)}
+    fast: ClassVar = {"updates": 3_000, "batch_size": 128, "tau": 0.02, "critics": 1, "vae_hidden": (256, 256)}
 
     phi: float = 0.05
     """φ, the most that a candidate is perturbed, in half widths of the action box"""

@@ -46,7 +46,7 @@ class BEARLag(LagrangianMethod):
     optimises: ClassVar[str] = "Q − λ Q_c by a policy whose actions stay close (in MMD) to those of the data"
     metrics: ClassVar[Sequence[str]] = (*LagrangianMethod.metrics, "mmd", "alpha")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
-    fast: ClassVar = {"updates": 3_000, "batch_size": 128, "critics": 1, "vae_hidden": (256, 256)}
+    fast: ClassVar = {"updates": 3_000, "batch_size": 128, "tau": 0.02, "critics": 1, "vae_hidden": (256, 256)}
 
     updates: int = 300_000
     """gradient updates"""

@@ -37,7 +37,7 @@ from tracrl.nets.vae import StackedVAE, divergence
 from tracrl.policy import MLPPolicy, Policy
 
 BATCH, ENCODER, NEXT_ACTION, STRANGE, ACTION = range(5)  # streams of random numbers
-STRANGE_SHARE = 0.25  # the quarter of the policy's actions with the largest divergence counts as strange
+STRANGEST = 0.25  # the share of the policy's actions, largest divergences first, that is looked at
 LOG_ALPHA_RANGE = (-5.0, 5.0)
 
 
@@ -54,7 +54,6 @@ class CPQ(Method):
     metrics: ClassVar = (
         "loss",
         "cost_value",
-        "strange_lack",
         "strange_share",
         "alpha",
         "safe_share",
@@ -62,7 +61,7 @@ class CPQ(Method):
         "actor_loss",
     )
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
-    fast: ClassVar = {"updates": 5_000, "batch_size": 256, "actor_rate": 3e-4}
+    fast: ClassVar = {"updates": 2_500, "batch_size": 128, "tau": 0.02, "strange_actions": 4}
 
     updates: int = 100_000
     """gradient updates"""
@@ -111,7 +110,12 @@ class CPQ(Method):
 
 def strangest(divergences: Tensor) -> Tensor:
     """(R, n) → (R, n / 4): where the largest divergences of each run are."""
-    return divergences.topk(max(1, round(STRANGE_SHARE * divergences.shape[1])), dim=1).indices
+    return divergences.topk(max(1, round(STRANGEST * divergences.shape[1])), dim=1).indices
+
+
+def strange_mean(values: Tensor, strange: Tensor) -> Tensor:
+    """E_ood of each run, 0 where nothing is strange: (R, n), (R, n) → (R,)."""
+    return (values * strange).sum(1) / strange.sum(1).clamp(min=1)
 
 
 class CPQLearner(Learner):
@@ -147,10 +151,12 @@ class CPQLearner(Learner):
         q = self.critics.reward(batch.observations, batch.actions)
         qc = self.critics.cost(batch.observations, batch.actions)
         loss = regression_loss(q, y) + regression_loss(qc, yc)
-        lack, strange_share = torch.zeros_like(self.threshold), torch.zeros_like(self.threshold)
+        strange_share = torch.zeros_like(self.threshold)
         if not method.reference_quirks:
-            lack, strange_share = self.strange_lack(batch)
-            loss = loss + self.log_alpha.exp() * lack
+            lack, strange = self.strange_lack(batch)
+            loss = loss + self.log_alpha.exp() * strange_mean(torch.relu(lack), strange)
+            self.adjust_alpha(strange_mean(lack.detach(), strange))
+            strange_share = strange.mean(1)
         self.critic_adam.step(loss, method.critic_rate)
 
         actor_loss, safe = self.actor_loss(batch.observations)
@@ -159,7 +165,6 @@ class CPQLearner(Learner):
         return {
             "loss": loss.detach(),
             "cost_value": qc.detach().mean((1, 2)),
-            "strange_lack": lack.detach(),
             "strange_share": strange_share,
             "alpha": self.log_alpha.exp(),
             "safe_share": safe,
@@ -180,10 +185,9 @@ class CPQLearner(Learner):
         return y, yc
 
     def strange_lack(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """E_ood[Q_c − 1.5 l] and the share of the policy's actions that are strange, (R,) each.
+        """1.5 l − Q_c of the policy's strangest quarter of actions, and 1 for those that are strange; (R, n) each.
 
-        Strange to the VAE is an action whose divergence exceeds that of every logged action of the batch. The quarter
-        with the largest divergences stands for all.
+        Strange is an action whose divergence exceeds that of every logged action of the batch.
         """
         observations, count = batch.observations, self.method.strange_actions
         with torch.no_grad():
@@ -194,12 +198,14 @@ class CPQLearner(Learner):
             divergences = divergence(*self.vae.encode(states, actions))
             chosen = strangest(divergences)
             strange = (divergences.gather(1, chosen) > usual).float()
-            chosen = chosen[..., None]
-            states, actions = states.take_along_dim(chosen, 1), actions.take_along_dim(chosen, 1)
+            states = states.take_along_dim(chosen[..., None], 1)
+            actions = actions.take_along_dim(chosen[..., None], 1)
         qc = self.in_doubt(self.critics.cost(states, actions))
-        lack = torch.relu(self.method.strange_cost * self.threshold[:, None] - qc)
-        share = (divergences > usual).float().mean(1)
-        return (strange * lack).sum(1) / strange.sum(1).clamp(min=1), share
+        return self.method.strange_cost * self.threshold[:, None] - qc, strange
+
+    def adjust_alpha(self, lack: Tensor) -> None:
+        """Dual ascent on α E_ood[1.5 l − Q_c]."""
+        self.log_alpha.add_(self.method.alpha_rate * self.log_alpha.exp() * lack).clamp_(*LOG_ALPHA_RANGE)
 
     def actor_loss(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """−E[1[Q_c ≤ l] Q − 1[Q_c > l] Q_c] of the policy's actions, and the share of them that are safe; (R,) each."""
