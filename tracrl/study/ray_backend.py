@@ -12,6 +12,7 @@ import fcntl
 import os
 import random
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -111,7 +112,8 @@ def _work(desk: str, out: str, device: str, cores: int, checkpoint_seconds: floa
             checkpoint_seconds=checkpoint_seconds,
         )
         try:
-            process.wait()
+            while process.poll() is None:  # Ray's cancelling is no signal: it is noticed between two looks
+                time.sleep(0.2)
         except BaseException:  # cancelled: let it save what it has
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -203,8 +205,9 @@ def _ray() -> Any:
 @contextlib.contextmanager
 def _connected(ray: Any, address: str) -> Iterator[None]:
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False, include_dashboard=None)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (OSError, ValueError, RuntimeError) as error:
         raise TracrlError(
             f"There is no Ray cluster at address {address!r} ({str(error).splitlines()[0]}): start one with "
             "`ray start --head`, or say its address with --address."
@@ -213,3 +216,10 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise if nobody listens at host:port. Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "//" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
