@@ -1,8 +1,8 @@
 """The simulators measured: speed before and after our mends, and step by step against the original versions.
 
-    python benchmarks/simulators.py speed [TASK...]
-    python benchmarks/simulators.py vector [TASK...]
-    python benchmarks/simulators.py compare SIMULATOR=PYTHON... [TASK...]
+    python -m benchmarks.simulators speed [TASK...]
+    python -m benchmarks.simulators vector [TASK...]
+    python -m benchmarks.simulators compare SIMULATOR=PYTHON... [TASK...]
 
 ``compare`` takes the interpreter of an environment of its own that holds the original of a simulator; how to
 make one, and what came out, is in docs/simulators.md. ``reference`` is what it runs there, which is why nothing
