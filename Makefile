@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help demo test lint format sims clean
+.PHONY: help demo test test-slow test-browser test-ray lint format sims clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,16 @@ demo: $(VENV)/.bullet  ## train TraC on the bundled BallRun data, evaluate it in
 
 test: lint $(VENV)/.sims  ## run the tests (with ruff and mypy first)
 	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.dev $(VENV)/.sims  ## every task in every way; takes some minutes
+	$(BIN)/python -m pytest -n 2 -m slow
+
+test-browser: $(VENV)/.dev  ## the report page in a real Chromium (Debian: apt-get install chromium chromium-driver)
+	$(BIN)/python -m pytest -m browser
+
+test-ray: $(VENV)/.dev $(VENV)/.bullet  ## a study on a real Ray of two nodes, one of which is killed
+	$(PIP) -e ".[ray]"
+	$(BIN)/python -m pytest -m ray
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .

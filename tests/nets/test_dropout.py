@@ -17,10 +17,10 @@ def key() -> torch.Tensor:
 def test_the_compiled_kernel_draws_what_plain_tensors_draw(
     key: torch.Tensor, units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert dropout._kernel() is not None, "numba is part of what the tests install"
+    assert dropout.compiled_kernel() is not None, "numba is part of what the tests install"
     hidden = torch.randn(2, 37, units)
     fast = dropout.relu_dropout(hidden.clone(), key, THRESHOLD)
-    monkeypatch.setattr(dropout, "_kernel", lambda: None)
+    monkeypatch.setattr(dropout, "compiled_kernel", lambda: None)
     plain = dropout.relu_dropout(hidden.clone(), key, THRESHOLD)
     assert torch.equal(fast, plain)
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from tracrl.nets import random
+from tracrl.nets import dropout, random
+from tracrl.nets import stacked as stacked_module
 from tracrl.nets.stacked import StackedAdam, StackedLinear, StackedMLP, generators
 
 SIZES = (3, 16, 16, 2)
@@ -73,3 +75,20 @@ def test_adam_restarts_from_nothing() -> None:
     assert adam.count.tolist() == [1]
     adam.restart()
     assert all(not buffer.any() for buffer in adam.buffers())
+
+
+@pytest.mark.parametrize("units", [16, 13])
+def test_in_blocks_with_dropout_it_is_the_plain_network(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1100 rows are two whole blocks and a part of one."""
+    network = StackedMLP(generators([0, 1]), (3, units, units, 2), dropout=0.25, output=torch.tanh)
+    x = torch.randn(2, 1100, 3)
+
+    def result() -> tuple[torch.Tensor, ...]:
+        out = network(x, lambda stream: random.keys(torch.tensor([0, 1]), torch.tensor(4), stream))
+        return out, *torch.autograd.grad(out.square().sum(), list(network.parameters()))
+
+    blocked = result()
+    monkeypatch.setattr(stacked_module, "compiled_kernel", lambda: None)
+    monkeypatch.setattr(dropout, "compiled_kernel", lambda: None)
+    for fast, plain in zip(blocked, result(), strict=True):
+        assert torch.allclose(fast, plain, atol=1e-4, rtol=1e-4)

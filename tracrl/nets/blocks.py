@@ -6,33 +6,48 @@ and the same again backwards. Taken in blocks the same products run about twice 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 ROWS = 512
-"""of a block: 256 units of them are half a megabyte"""
+"""of a block: 256 units of them are half a megabyte. A multiple of 8, so that blocks of masks begin with whole words"""
 
 
-def blocked_mlp(x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], members: int, tanh: bool) -> Tensor:
+@dataclass(frozen=True)
+class Masks:
+    """Dropout after each hidden layer, as :func:`tracrl.nets.dropout.relu_dropout` has it."""
+
+    keys: Sequence[Tensor]
+    """(R,) for each hidden layer"""
+    threshold: int
+    kernel: Callable[[Any, Any, int, int], None]
+
+
+def blocked_mlp(
+    x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], members: int, tanh: bool, masks: Masks | None = None
+) -> Tensor:
     """(R, rows, in) → (R · members, rows, out) through layers (R · members, in, out) and (R · members, 1, out).
 
-    Between layers is a ReLU, or a tanh. Differentiable once, in x and in the layers.
+    Between layers is a ReLU, a ReLU with dropout, or a tanh. Differentiable once, in x and in the layers.
     """
-    return _BlockedMLP.apply(x, members, tanh, *(t for layer in layers for t in layer))  # type: ignore[no-untyped-call]
+    parameters = (t for layer in layers for t in layer)
+    return _BlockedMLP.apply(x, members, tanh, masks, *parameters)  # type: ignore[no-untyped-call]
 
 
 class _BlockedMLP(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, members: int, tanh: bool, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, members: int, tanh: bool, masks: Masks | None, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[0::2], parameters[1::2]
         networks, rows = len(weights[0]), x.shape[1]
         kept = any(ctx.needs_input_grad)
         # What the backward pass needs; without one, hidden layers share the room of a single block.
         outputs = [x.new_empty(networks, rows if kept else min(rows, ROWS), w.shape[2]) for w in weights[:-1]]
         outputs.append(x.new_empty(networks, rows, weights[-1].shape[2]))
+        keys = [key.numpy() for key in masks.keys] if masks is not None else []
         for g in range(networks):
             source, layers = x[g // members], [(w[g], b[g]) for w, b in zip(weights, biases, strict=True)]
             for start in range(0, rows, ROWS):
@@ -41,7 +56,11 @@ class _BlockedMLP(torch.autograd.Function):
                 h = source[start:stop]
                 for i, (weight, bias) in enumerate(layers[:-1]):
                     h = torch.addmm(bias, h, weight, out=outputs[i][g, held])
-                    h = h.tanh_() if tanh else h.relu_()
+                    if masks is not None:
+                        units = h.view(1, -1).numpy()
+                        masks.kernel(units, keys[i][g : g + 1], masks.threshold, start * h.shape[1] // 8)
+                    else:
+                        h = h.tanh_() if tanh else h.relu_()
                 weight, bias = layers[-1]
                 torch.addmm(bias, h, weight, out=outputs[-1][g, start:stop])
         ctx.members, ctx.tanh = members, tanh
@@ -52,7 +71,7 @@ class _BlockedMLP(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         count = (len(ctx.saved_tensors)) // 2
         x, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
-        need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[3:])
+        need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[4:])
         of_x = torch.zeros_like(x) if need_x else None
         of_weights = [torch.zeros_like(w) for w in weights] if need_layers else []
         of_biases = [w.new_zeros(len(w), 1, w.shape[2]) for w in weights] if need_layers else []
@@ -73,7 +92,7 @@ class _BlockedMLP(torch.autograd.Function):
                     elif of_x is not None:
                         of_x[run, part].addmm_(delta, weights[0][g].t())
         of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
-        return of_x, None, None, *(of_layers or [None] * (2 * len(weights)))
+        return of_x, None, None, None, *(of_layers or [None] * (2 * len(weights)))
 
 
 def _relu_backward(gradient: Tensor, result: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tracrl.nets import random
-from tracrl.nets.blocks import blocked_mlp
-from tracrl.nets.dropout import relu_dropout
+from tracrl.nets.blocks import Masks, blocked_mlp
+from tracrl.nets.dropout import compiled_kernel, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
@@ -86,8 +86,13 @@ class StackedMLP(nn.Module):
         ``frozen`` spares the gradients of the weights, where only those of x are asked for.
         """
         dropping = mask_key is not None and self.dropped > 0
-        if not dropping and x.device.type == "cpu" and x.dtype == torch.float32:
-            return self._in_blocks(x, frozen)
+        if x.device.type == "cpu" and x.dtype == torch.float32:
+            kernel = compiled_kernel() if dropping else None
+            if mask_key is None or not dropping:
+                return self._in_blocks(x, frozen, None)
+            if kernel is not None and self.members is None:
+                keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
+                return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel))
         scale = 1.0
         if self.members is not None:
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)
@@ -104,10 +109,13 @@ class StackedMLP(nn.Module):
             x = x.view(-1, self.members, *x.shape[1:])
         return x if self.output is None else self.output(x)
 
-    def _in_blocks(self, x: Tensor, frozen: bool) -> Tensor:
+    def _in_blocks(self, x: Tensor, frozen: bool, masks: Masks | None) -> Tensor:
         layers = self.weights() if frozen else [(layer.weight, layer.bias) for layer in self.layers]
+        if masks is not None:  # what is kept weighs the more, from the second layer on
+            scale = 256 / (256 - masks.threshold)
+            layers = [layers[0], *((weight * scale, bias) for weight, bias in layers[1:])]
         flat = [(weight.flatten(0, -3), bias.flatten(0, -3)) for weight, bias in layers]
-        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh")
+        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks)
         if self.members is not None:
             result = result.view(-1, self.members, *result.shape[1:])
         return result if self.output is None else self.output(result)
