@@ -46,7 +46,7 @@ def said(console: Console) -> str:
     return console.file.getvalue()
 
 
-def until(holds: Callable[[], object], seconds: float = 60) -> None:
+def until(holds: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -218,7 +218,7 @@ def test_killed_and_stopped_on_the_way_it_ends_as_if_nothing_had_been(
     until(someone_at_work)
     until(lambda: training_since(250))
     second.send_signal(signal.SIGINT)
-    output, _ = second.communicate(timeout=60)
+    output, _ = second.communicate(timeout=120)
     assert second.returncode == 130, output
     assert "Stopping: every run is being saved" in output
     assert "Nothing is lost: the same command goes on with what is not done." in output
@@ -243,7 +243,7 @@ def test_two_studies_at_once_share_the_work(ball_data: Path, tmp_path: Path) -> 
     store = Store(tmp_path / "runs")
     other = start_study("uniform-reference", TINY, store.path)
     assert run_locally(plan, store, quiet()).count("done") == 2
-    output, _ = other.communicate(timeout=60)
+    output, _ = other.communicate(timeout=120)
     assert other.returncode == 0, output
     for stack in plan.stacks:
         steps = [line.split(",")[0] for line in store.run(stack).metrics.read_text().splitlines()[1:]]

@@ -16,9 +16,10 @@ import pytest
 
 from tests.study.test_local import SCORED, quiet, same_result, tiny_plan, until
 from tracrl.errors import TracrlError
-from tracrl.study.claim import read_claim
+from tracrl.study.claim import alive, read_claim
 from tracrl.study.local import run_locally
 from tracrl.study.store import Store
+from tracrl.train.checkpoint import Checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 ray_backend = pytest.importorskip("tracrl.study.ray_backend")
@@ -179,7 +180,7 @@ def test_failures_are_answers_and_all_needs_are_checked(
         ray_backend.run_on_ray(plan, Store(tmp_path / "runs"), quiet(), address=address, device="cuda")
 
 
-def test_stopping_saves_and_a_second_start_goes_on(
+def test_stopped_or_killed_it_is_saved_and_a_second_start_goes_on(
     cluster: tuple[str, Node, Node], ball_data: Path, tmp_path: Path
 ) -> None:
     address, _, _ = cluster
@@ -188,16 +189,21 @@ def test_stopping_saves_and_a_second_start_goes_on(
     command += ["--out", str(tmp_path / "runs"), "--backend", "ray", "--address", address, "--device", "cpu"]
     store = Store(tmp_path / "runs")
     (stack,) = tiny_plan(settings=LONG).stacks
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until(lambda: store.desk(stack).read_progress().get("step", 0) > 50, 120)
-    first.send_signal(signal.SIGINT)
-    output, _ = first.communicate(timeout=120)
-    assert first.returncode == 130, output
-    assert store.started(stack)
-    until(lambda: not store.desk(stack).claim.exists(), 30)
-    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "Going on after update" in store.desk(stack).log.read_text()
+    step = 0
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        until(lambda before=step: store.desk(stack).read_progress().get("step", 0) > before + 50)  # type: ignore[misc]
+        driver.send_signal(number)
+        output, _ = driver.communicate(timeout=120)
+        assert driver.returncode == code, output
+        until(lambda: not alive(store.desk(stack).claim), 60)
+        reached = Checkpoint.load(store.run(stack).checkpoint).step
+        # Stopped, all of it is kept. When the driver is killed, Ray kills the workers: the last checkpoint is kept.
+        assert step < reached < 6000 if number == signal.SIGINT else step == reached
+        step = reached
+    last = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert last.returncode == 0, last.stdout + last.stderr
+    assert f"Going on after update {step} of 6000" in store.desk(stack).log.read_text()
 
 
 def test_no_cluster_is_said(ball_data: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from tracrl.errors import TracrlError
 from tracrl.study.board import Board
-from tracrl.study.claim import EXIT_TAKEN_OVER
+from tracrl.study.claim import EXIT_TAKEN_OVER, alive
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
@@ -121,6 +121,10 @@ class _Crew:
         """Start as many as there is room for."""
         now = time.monotonic()
         ready = [stack for stack in self.board.waiting() if self.not_before.get(stack.name, 0.0) <= now]
+        for stack in ready:
+            if alive(self.board.store.desk(stack).claim):  # another study is at it: look again later
+                self.not_before[stack.name] = now + SECONDS_FOR_BUSY
+        ready = [stack for stack in ready if self.not_before.get(stack.name, 0.0) <= now]
         rates = self.board.rates
         for place, stack in enumerate(ready):
             places = min(self.most - len(self.at_work), len(ready) - place)
