@@ -26,7 +26,7 @@ from tracrl.study.claim import read_claim
 from tracrl.study.local import Machine, available_memory, run_locally
 from tracrl.study.measured import Rates, estimate
 from tracrl.study.plan import Plan, StackSpec, make_plan
-from tracrl.study.store import Store
+from tracrl.study.store import Outcome, Store
 
 LONG = ("hidden=[8]", "trac.batch_size=4", "trac.updates=700", "trac.clone_updates=300", "trac.warmup=5")
 SCORED = {"limits": [10.0], "seeds": [0], "episodes": 2, "evaluations": 2}
@@ -307,6 +307,7 @@ def test_cores_and_memory_bound_how_many_run_side_by_side(
     from tracrl.study import local
 
     started: list[tuple[int, ...]] = []
+    cards: list[int | None] = []
     at_once: list[int] = []
 
     class Fake:
@@ -327,8 +328,9 @@ def test_cores_and_memory_bound_how_many_run_side_by_side(
         def wait(self) -> int:
             return 0
 
-    def start(*_: object, cores: tuple[int, ...], **__: object) -> Fake:
+    def start(*_: object, cores: tuple[int, ...], gpu: int | None, **__: object) -> Fake:
         started.append(cores)
+        cards.append(gpu)
         return Fake()
 
     monkeypatch.setattr(local, "start_worker", start)
@@ -342,11 +344,11 @@ def test_cores_and_memory_bound_how_many_run_side_by_side(
     monkeypatch.setattr(local._Crew, "_hire", count)
     plan = tiny_plan("delta", limits=[5, 10, 15], seeds=[0, 1, 2])
 
-    def shares(cores: int, gibibytes: float, **options: int) -> tuple[list[int], int]:
-        started.clear()
-        at_once.clear()
-        machine = Machine(tuple(range(cores)), int(gibibytes * 2**30), gpus=0)
-        store = Store(tmp_path / f"runs-{cores}-{gibibytes}-{options}")
+    def shares(cores: int, gibibytes: float, gpus: int = 0, **options: int) -> tuple[list[int], int]:
+        for told in (started, at_once, cards):
+            told.clear()
+        machine = Machine(tuple(range(cores)), int(gibibytes * 2**30), gpus)
+        store = Store(tmp_path / f"runs-{cores}-{gibibytes}-{gpus}-{options}")
         run_locally(plan, store, quiet(), machine=machine, **options)
         return [len(c) for c in started], max(at_once)
 
@@ -355,8 +357,40 @@ def test_cores_and_memory_bound_how_many_run_side_by_side(
     assert shares(64, 64) == ([9, 9, 9, 9], 4), "more cores than runs are no use"
     assert shares(8, 0.1)[1] == 1
     assert shares(8, 64, workers=1)[1] == 1
+    assert set(cards) == {None}
+    assert shares(8, 64, gpus=1)[1] == 2, "one trains while the other's policies are in the simulator"
+    assert set(cards) == {0}
+    assert shares(8, 64, gpus=2) == ([2, 2, 2, 2], 4)
+    assert cards == [0, 1, 0, 1]
     with pytest.raises(TracrlError, match="--workers is 0"):
         run_locally(plan, Store(tmp_path / "none"), quiet(), workers=0)
+
+
+def test_on_a_terminal_it_is_a_picture(ball_data: Path, tmp_path: Path) -> None:
+    from tracrl.study.board import Board
+
+    plan, store = tiny_plan("sides"), Store(tmp_path / "runs")
+    console = Console(file=io.StringIO(), width=140, force_terminal=True, color_system=None)
+    store.prepare(plan)
+    both, desirable, _ = plan.stacks
+    with Board(plan, store, console, "cpu", cores=2) as board:
+        board.started(both)
+        board.started(desirable)
+        watch = {"cores": 1, "updates": 30, "training": 3.0, "episodes": 2, "evaluating": 1.0}
+        progress = {"step": 30, "updates": 60, "phase": "classification", "watch": watch, "reward": 0.5, "cost": 0.25}
+        store.desk(both).progress.write_text(json.dumps(progress))
+        board.tick()
+        shown = said(console)
+        assert "sides: 0 of 3 done, 2 running, 1 waiting; about " in shown
+        assert "30/60" in shown
+        assert "10 updates/s" in shown
+        assert "reward 0.50, cost 0.25" in shown
+        board.ended(desirable, Outcome("failed", "It broke."))
+        board.tick()
+    assert "failed: TraC on BallRun, sets desirable: It broke. Log: " in said(console)
+    # What was measured of one is known of the others of its kind: 30 updates of 0.1 s and half of 4 episodes of 0.5 s,
+    # then two whole stacks, on two cores.
+    assert board.remaining() == f"about {duration(((30 + 60) * 0.1 + (2 + 4) * 0.5) / 2)} left"
 
 
 def test_durations_for_people() -> None:

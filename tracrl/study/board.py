@@ -44,7 +44,7 @@ class Board:
             if store.done(entry.stack):
                 entry.state, entry.here_before = "done", True
         self.rates = Rates.of(store)
-        self._live = Live(console=console, refresh_per_second=4, auto_refresh=False) if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._said = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -60,7 +60,6 @@ class Board:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.update(self._picture(), refresh=True)
             self._live.__exit__(None, None, None)
 
     def waiting(self) -> list[StackSpec]:
@@ -73,8 +72,8 @@ class Board:
     def started(self, stack: StackSpec) -> None:
         entry = self.entries[stack.name]
         entry.state, entry.reason, entry.progress = "running", "", {}
-        how = "going on" if self.store.started(stack) else "started"
-        self.event(f"{how}: {stack.title}")
+        if self._live is None:  # else the picture shows it
+            self.say(f"{'going on' if self.store.started(stack) else 'started'}: {stack.title}")
 
     def ended(self, stack: StackSpec, outcome: Outcome, again: bool = False) -> None:
         """``again``: it will be tried once more."""
@@ -84,15 +83,15 @@ class Board:
         if again or outcome.state == "busy":
             entry.state, entry.reason = "waiting", outcome.reason
             if outcome.state != "busy":
-                self.event(f"trying again: {stack.title}: {outcome.reason}")
+                self.say(f"trying again: {stack.title}: {outcome.reason}")
             return
         entry.state = "stopped" if outcome.state == "stopped" else outcome.state
         entry.reason = outcome.reason
         log = self.store.desk(stack).log
         if outcome.state == "done":
-            self.event(f"done: {stack.title}{_scores(entry.progress)} ({self.count('done')} of {len(self.entries)})")
+            self.say(f"done: {stack.title}{_scores(entry.progress)} ({self.count('done')} of {len(self.entries)})")
         elif outcome.state == "failed":
-            self.event(f"FAILED: {stack.title}: {outcome.reason} Log: {log}")
+            self.say(f"FAILED: {stack.title}: {outcome.reason} Log: {log}")
 
     def tick(self) -> None:
         """Look at the running ones and show them."""
@@ -103,11 +102,6 @@ class Board:
             self._live.update(self._picture(), refresh=True)
         elif time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
             self.say(self.summary())
-
-    def event(self, line: str) -> None:
-        """Something happened: above the picture, or as a plain line."""
-        if self._live is None or not self._live.is_started or "FAILED" in line:
-            self.say(line)
 
     def say(self, line: str) -> None:
         self._said = time.monotonic()
