@@ -74,7 +74,7 @@ class COptiDICE(Method):
     """Adam's learning rate of λ and τ"""
     critics: int = 2
     """networks of ν and of χ, of which the least counts"""
-    action_noise: float = 0.1
+    noise: float = 0.1
     """noise on what is cloned, in standard deviations of the data's observations and actions"""
     reward_scale: float = 0.1
     """rewards are multiplied by this"""
@@ -146,8 +146,8 @@ class COptiDICELearner(Learner):
         thresholds = [scale * discounted_threshold(run.limit, method.gamma, steps) for run in runs]
         self.threshold = torch.tensor(thresholds, device=device)
         self.first_share = len(data) / data.rows
-        self.state_noise = method.action_noise * self.transitions.observations.std(0)
-        self.action_noise = method.action_noise * self.transitions.actions.std(0)
+        self.state_noise = method.noise * self.transitions.observations.std(0)
+        self.action_noise = method.noise * self.transitions.actions.std(0)
         seeds = [run.seed for run in runs]
         values = (data.observation_size, *method.hidden, 1)
         self.actor = SquashedGaussian(generators(seeds, 0), data.observation_size, data.action_size, method.hidden)

@@ -1,0 +1,112 @@
+"""The NumPy policies of the baselines against the torch networks they were made from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import make_small_data
+from tracrl.errors import TracrlError
+from tracrl.methods.bcq_lag import BCQLag
+from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.cdt import CDT, SequenceBatch
+from tracrl.methods.coptidice import COptiDICE
+from tracrl.methods.cpq import CPQ
+from tracrl.methods.lagrangian import best_candidate
+from tracrl.methods.method import RunSpec
+from tracrl.nets.critics import soft_maximum, soft_minimum
+from tracrl.nets.vae import central
+
+CPU = torch.device("cpu")
+RUNS = [RunSpec(2.0, 0), RunSpec(6.0, 1)]
+OBSERVATIONS = np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "method", [CPQ(hidden=(8, 8), vae_hidden=(8,), batch_size=8), COptiDICE(hidden=(8, 8), batch_size=8)]
+)
+def test_mean_of_the_squashed_gaussian(method: CPQ | COptiDICE) -> None:
+    learner = method.learner(make_small_data(), RUNS, CPU)
+    learner.update()
+    with torch.no_grad():
+        mean, _ = learner.actor(torch.from_numpy(OBSERVATIONS).expand(2, -1, -1))
+    assert np.allclose(learner.policy().act(OBSERVATIONS), torch.tanh(mean).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [BCQLag, BEARLag])
+def test_choice_among_candidates(method: type[BCQLag] | type[BEARLag]) -> None:
+    settings = method(hidden=(8, 8), vae_hidden=(8,), batch_size=8, candidates=5, critics=2)
+    learner = settings.learner(make_small_data(), RUNS, CPU)
+    for _ in range(3):
+        learner.update()
+    learner.pid.multiplier.copy_(torch.tensor([0.3, 2.0]))
+    policy = learner.policy()
+    policy.reset(11)
+    acted = policy.act(OBSERVATIONS)
+
+    states = torch.from_numpy(OBSERVATIONS).repeat_interleave(5, 0).expand(2, -1, -1)
+    width = 4 if method is BCQLag else 2
+    noise = torch.from_numpy(np.random.default_rng(11).standard_normal((1, 20, width), np.float32)).expand(2, -1, -1)
+    with torch.no_grad():
+        if isinstance(learner.method, BCQLag):
+            decoded = learner.vae.decode(states, central(noise))
+            candidates = learner.perturb(learner.actor, states, decoded[:, :, None])[:, :, 0]  # type: ignore[operator]
+        else:
+            candidates = learner.actor.sample(states, noise)  # type: ignore[operator]
+        q = soft_minimum(learner.critics.reward(states, candidates), 0.75).view(2, 4, 5)
+        qc = soft_maximum(learner.critics.cost(states, candidates), 0.75).view(2, 4, 5)
+    scores = q - learner.pid.multiplier[:, None, None] * qc
+    expected = candidates.view(2, 4, 5, 2).take_along_dim(scores.argmax(-1)[..., None, None], 2)[:, :, 0]
+    assert np.allclose(acted, expected.numpy(), atol=1e-5)
+    assert torch.equal(
+        best_candidate(q, qc, learner.pid.multiplier)[0], q.gather(-1, scores.argmax(-1)[..., None])[..., 0]
+    )
+
+
+def test_transformer_step_by_step() -> None:
+    """What the policy does along an episode is what the network predicts from the episode's sub-sequences."""
+    context = 3
+    method = CDT(batch_size=4, context=context, width=8, layers=2, heads=2, warmup=1, rate=1e-2)
+    learner = method.learner(make_small_data(), [RunSpec(0.0, 0), RunSpec(0.0, 1)], CPU)
+    for _ in range(3):
+        learner.update()
+    policy = learner.policy().at([2.0, 5.0])
+    policy.reset(0)
+    rewards, costs = [0.5, -1.0, 2.0, 0.3], [0.0, 1.0, 0.5, 0.0]
+    asked = torch.tensor([policy.target_return(limit) for limit in (2.0, 5.0)])
+    actions: list[np.ndarray] = []
+    for t, observation in enumerate(OBSERVATIONS):
+        begin = max(0, t - context + 1)
+        spent = [(sum(rewards[:i]), sum(costs[:i])) for i in range(begin, t + 1)]
+        done = [*actions[begin:], np.zeros((2, 2), np.float32)]
+        shape = (2, 1, t + 1 - begin)
+        batch = SequenceBatch(
+            returns_to_go=0.1 * (asked[:, None] - torch.tensor([r for r, _ in spent])).view(shape),
+            costs_to_go=(torch.tensor([[2.0], [5.0]]) - torch.tensor([c for _, c in spent])).view(shape),
+            observations=torch.from_numpy(OBSERVATIONS[begin : t + 1]).expand(*shape, -1),
+            actions=torch.from_numpy(np.stack(done, 1)).view(*shape, 2),
+            costs=torch.zeros(shape),
+            steps=torch.arange(begin, t + 1).expand(shape),
+            valid=torch.ones(shape),
+        )
+        with torch.no_grad():
+            mean, _, _ = learner.model(batch)
+        actions.append(policy.act(observation))
+        assert np.allclose(actions[-1], mean[:, 0, -1].clamp(-1, 1).numpy(), atol=1e-5), t
+        policy.observe(rewards[t], costs[t])
+
+
+def test_transformer_keeps_account_of_what_is_left() -> None:
+    learner = CDT(batch_size=2, context=2, width=8, layers=1, heads=2).learner(
+        make_small_data(), [RunSpec(0.0, 0)], CPU
+    )
+    policy = learner.policy()[[0, 0]].at([3.0, 8.0])
+    policy.reset(0)
+    policy.observe(2.0, 1.0)
+    assert policy._cost_to_go[:, 0].tolist() == [2.0, 7.0]
+    targets = [policy.target_return(3.0), policy.target_return(8.0)]
+    assert policy._return_to_go[:, 0].tolist() == pytest.approx([0.1 * (target - 2.0) for target in targets])
+    policy.act(OBSERVATIONS)
+    with pytest.raises(TracrlError, match="call reset"):
+        policy.act(OBSERVATIONS[:2])
