@@ -36,7 +36,7 @@ class LearnerSettings:
     """a round has at least so many penalties to compare"""
     warm_up: int = 8
     """episodes whose observations start the normalisation; nothing is learned from them"""
-    highest_penalty: float = 0.95
+    highest_penalty: float = 0.9
     """of 1, where nothing but cost counts; below it, what earns more among the careful is still preferred"""
     at_the_ends: float = 0.1
     """share of episodes with the lowest penalty, and with the highest"""
@@ -97,10 +97,9 @@ class Learner:
         penalties, seeds = self._draw(episodes)
         orders = [Order(self.round, seed, penalty) for seed, penalty in zip(seeds, penalties, strict=True)]
         rollouts = self.pool.play({self.round: behaviour}, orders, self.length)
-        # Half of the rate's fall is early enough to end in a policy that has settled.
-        rate = max(0.1, 1.0 - self.done / self.steps)
+        pace = max(0.1, 1.0 - self.done / self.steps)  # the policy settles towards the end
         generator = np.random.default_rng((self.seed, _SHUFFLING, self.round))
-        self.ppo.update(rollouts, penalties, rate, generator)
+        self.ppo.update(rollouts, penalties, pace, generator)
         self._see(rollouts)
         self.front.add(penalties, rollouts, settings.highest_penalty)
         self.done += sum(len(rollout) for rollout in rollouts)

@@ -38,15 +38,19 @@ class PPOSettings:
     discount: float = 0.99
     trace: float = 0.95
     clip: float = 0.2
-    epochs: int = 5
-    value_epochs: int = 2
+    epochs: int = 10
+    most_rows: int = 120_000
+    """an update goes through no more rows than this, so through large batches less often"""
+    value_epochs: int = 3
     """fewer: the rows of an episode are alike, and a critic soon knows by heart which of the few episodes had costs"""
     minibatches: int = 16
-    learning_rate: float = 1e-3
-    """at the start; falls linearly to a tenth at the end"""
+    learning_rate: float = 5e-4
+    """of the first update; then the policy's, whatever leads to the wanted divergence, within the next two"""
+    lowest_rate: float = 5e-5
+    highest_rate: float = 2e-3
+    divergence: float = 0.01
+    """how far an update should lead from the policy that played; one that led three times as far ends there"""
     largest_gradient: float = 0.5
-    most_divergence: float = 0.03
-    """an update ends early when the policy has moved further than this from the one that played"""
     first_deviation: float = 0.6
     value_memory: float = 0.9
     """how much of the value scale of the last batches is kept at the next"""
@@ -71,6 +75,7 @@ class PPO:
         self.value_parameters = list(self.critic.parameters())
         self.policy_parameters = self.parameters[: -len(self.value_parameters)]
         self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, eps=1e-5, fused=True)
+        self.rate = np.array(settings.learning_rate)
         self.seen = RunningMoments(observation_size)
         # Of rewards and costs: mean and mean square of the values, the scale of the advantages and of whole episodes.
         self.value_mean, self.value_square = np.zeros(2), np.zeros(2)
@@ -86,9 +91,9 @@ class PPO:
         )
 
     def update(
-        self, rollouts: Sequence[Rollout], penalties: Sequence[float], rate: float, generator: np.random.Generator
+        self, rollouts: Sequence[Rollout], penalties: Sequence[float], pace: float, generator: np.random.Generator
     ) -> dict[str, float]:
-        """One round of PPO on these episodes; ``rate`` multiplies the learning rate."""
+        """One round of PPO on these episodes; ``pace`` multiplies the wanted divergence."""
         settings = self.settings
         lengths = np.array([len(rollout) for rollout in rollouts])
         share = np.repeat(np.array(penalties), lengths)
@@ -109,12 +114,11 @@ class PPO:
         totals = np.add.reduceat(signal, np.cumsum(lengths) - lengths, axis=0, dtype=np.float64)
         advantage = torch.from_numpy(self._scalarise(gains, totals, share).astype(np.float32))
 
-        for group in self.optimiser.param_groups:
-            group["lr"] = settings.learning_rate * rate
         rows = len(advantage)
         size = -(-rows // settings.minibatches)
         divergence, updates = 0.0, 0
-        for _ in range(settings.epochs):
+        wanted = settings.divergence * pace
+        for _ in range(max(2, min(settings.epochs, settings.most_rows // rows))):
             shuffled = torch.from_numpy(generator.permutation(rows))
             divergences = []
             for batch in torch.split(shuffled, size):
@@ -122,18 +126,23 @@ class PPO:
                 ratio = log_ratio.exp()
                 gain = advantage[batch]
                 bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-                self._step(-torch.minimum(ratio * gain, bounded * gain).mean(), self.policy_parameters)
+                self._step(-torch.minimum(ratio * gain, bounded * gain).mean(), self.policy_parameters, self.rate)
                 divergences.append(float((ratio.detach() - 1 - log_ratio.detach()).mean()))
                 updates += 1
             divergence = float(np.mean(divergences))
-            if divergence > settings.most_divergence:
+            if divergence > 3 * wanted:
                 break
+        if not wanted / 2 < divergence < 2 * wanted:
+            rate = self.rate * (1.2 if divergence < wanted else 1 / 1.5)
+            self.rate = np.clip(rate, settings.lowest_rate, settings.highest_rate)
         for _ in range(settings.value_epochs):
             for batch in torch.split(torch.from_numpy(generator.permutation(rows)), size):
-                self._step((self.critic(inputs[batch]) - targets[batch]).square().mean(), self.value_parameters)
+                loss = (self.critic(inputs[batch]) - targets[batch]).square().mean()
+                self._step(loss, self.value_parameters, settings.learning_rate)
         return {
             "divergence": divergence,
             "updates": updates,
+            "rate": float(self.rate),
             "deviation": float(self.log_deviation.bias.detach().exp().mean()),
         }
 
@@ -149,6 +158,7 @@ class PPO:
             "seen.variance": self.seen.variance,
             "value_mean": self.value_mean,
             "value_square": self.value_square,
+            "rate": self.rate,
             "advantage_scale": self.advantage_scale,
             "episode_scale": self.episode_scale,
         }
@@ -164,14 +174,16 @@ class PPO:
                     self.optimiser.state[parameter] = state
         self.seen.count = float(tensors["seen.count"])
         self.seen.mean, self.seen.variance = (tensors[f"seen.{name}"].numpy().copy() for name in ("mean", "variance"))
-        for name in ("value_mean", "value_square", "advantage_scale", "episode_scale"):
+        for name in ("rate", "value_mean", "value_square", "advantage_scale", "episode_scale"):
             setattr(self, name, tensors[name].numpy().copy())
 
-    def _step(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+    def _step(self, loss: Tensor, parameters: Sequence[nn.Parameter], rate: float | Doubles) -> None:
         """Move these parameters down the gradient; the optimiser passes over those that have none."""
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(parameters, self.settings.largest_gradient)
+        for group in self.optimiser.param_groups:
+            group["lr"] = float(rate)
         self.optimiser.step()
 
     def _inputs(
