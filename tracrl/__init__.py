@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from tracrl.evaluation.evaluate import evaluate as evaluate
     from tracrl.methods.bc import BCAll as BCAll
     from tracrl.methods.bc import BCSafe as BCSafe
+    from tracrl.methods.bcq_lag import BCQLag as BCQLag
+    from tracrl.methods.bear_lag import BEARLag as BEARLag
+    from tracrl.methods.cdt import CDT as CDT
+    from tracrl.methods.coptidice import COptiDICE as COptiDICE
+    from tracrl.methods.cpq import CPQ as CPQ
     from tracrl.methods.trac import TraC as TraC
     from tracrl.policy import load_policy as load_policy
     from tracrl.tasks.make import make_env as make_env
@@ -35,6 +40,11 @@ _HOMES = {
     "evaluate": "tracrl.evaluation.evaluate",
     "BCAll": "tracrl.methods.bc",
     "BCSafe": "tracrl.methods.bc",
+    "BCQLag": "tracrl.methods.bcq_lag",
+    "BEARLag": "tracrl.methods.bear_lag",
+    "CDT": "tracrl.methods.cdt",
+    "COptiDICE": "tracrl.methods.coptidice",
+    "CPQ": "tracrl.methods.cpq",
     "TraC": "tracrl.methods.trac",
     "load_policy": "tracrl.policy",
     "make_env": "tracrl.tasks.make",
