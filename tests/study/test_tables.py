@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_a_cell_is_the_mean_over_limits_seeds_and_episodes_by_hand(tmp_path: Pat
 def test_the_main_table_has_the_papers_order_and_marks(three: Overview) -> None:
     grid = main_grid(three, "final")
     assert grid.heads == ("BC-All", "BC-Safe", "TraC")
-    assert [line.label for line in grid.lines] == ["BallRun", "CarRun", "Bullet average (2 of 8 tasks)"]
+    assert [line.label for line in grid.lines] == ["BallRun", "CarRun", "Bullet average (2 of 8)"]
     ball, car, average = grid.lines
     assert [e.style for e in ball.entries] == ["unsafe", "unsafe", "safe", "safe", "best", "best"]
     assert [e.style for e in car.entries] == ["plain", "plain", "best", "best", "unsafe", "unsafe"]
@@ -148,12 +149,16 @@ def test_numbers_for_other_programs(three: Overview, tmp_path: Path) -> None:
     assert {r["policy"] for r in runs} == {"final", "best"}
 
 
-def test_on_the_terminal(three: Overview) -> None:
-    console = Console(file=io.StringIO(), width=120, force_terminal=True)
-    console.print(main_grid(three, "final").rich())
+@pytest.mark.parametrize("width", [120, 40])
+def test_on_the_terminal_no_number_is_cut(three: Overview, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    main_grid(three, "final").show(console)
     output = console.file.getvalue()  # type: ignore[attr-defined]
     assert "\x1b[1;34m" in output, "the best safe one is bold and blue"
-    assert "Bullet average" in output
+    assert "Bullet average (2 of 8)" in output
+    assert "…" not in output
+    ball = next(line for line in output.splitlines() if "BallRun" in line)
+    assert len(re.findall(r"\d\.\d\d/\d\.\d\d", ball)) == 3
 
 
 def test_aggregates_over_runs(three: Overview) -> None:

@@ -55,11 +55,11 @@ def make_report(
     page = out / "report.html"
     _write(page, make_page(collection.results, found, ablations, list(grids.values()), collection.notes))
 
-    console.print(final.rich())
+    final.show(console)
     for name, grid in grids.items():
         if name.startswith("ablation-"):
             console.print()
-            console.print(grid.rich())
+            grid.show(console)
     for note in collection.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print(

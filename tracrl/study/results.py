@@ -200,7 +200,9 @@ def nearest_preset(method: str, suite: str, settings: Mapping[str, Any]) -> tupl
     for preset in ("full", "fast"):
         theirs = json.loads(json.dumps(asdict(kind.preset(suite, preset))))
         differences[preset] = {name: value for name, value in settings.items() if theirs.get(name) != value}
-    nearest = min(differences, key=lambda preset: len(differences[preset]))
+    # Where both are as near, the number of updates tells which one was meant.
+    few = settings.get("updates", 0) <= kind.preset(suite, "fast").updates
+    nearest = min(differences, key=lambda preset: (len(differences[preset]), (preset == "fast") != few))
     return nearest, differences[nearest]
 
 

@@ -10,9 +10,12 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -130,21 +133,29 @@ class Grid:
             writer.writerow([line.label, *[entry.text for entry in line.entries]])
         return out.getvalue()
 
-    def rich(self) -> Table:
-        """For the terminal."""
-        table = Table(title=self.title, title_justify="left", caption_justify="left")
-        legend = "bold: safe; blue: the best safe of its task; grey: unsafe. " if self.marked else ""
-        table.caption = Text(legend + " ".join((*self.caption, *self.notes)))
+    def show(self, console: Console) -> None:
+        """On the terminal: means alone. Where it is too narrow, lines are folded and no number is cut."""
+        table = Table(title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         table.add_column(self.corner, no_wrap=True)
         for head in self.heads:
-            table.add_column(head, justify="right")
+            table.add_column(head, justify="right", no_wrap=True)
         for line in self.lines:
             parts = [line.entries[i : i + self.span] for i in range(0, len(line.entries), self.span)]
             cells = [Text("/".join(_short(entry.text) for entry in part), _RICH[part[0].style]) for part in parts]
             if line.average:
                 table.add_section()
             table.add_row(Text(line.label), *cells, end_section=line.average)
-        return table
+        needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
+        system: Any = console.color_system  # a terminal folds lines that are too long; rich would cut them
+        Console(
+            file=console.file,
+            width=max(needed, len(self.title)),
+            color_system=system,
+            force_terminal=console.is_terminal,
+            highlight=False,
+        ).print(table)
+        legend = "Bold: safe; blue: the best safe of its task; grey: unsafe. " if self.marked else ""
+        console.print(Text(legend + " ".join((*self.caption, *self.notes)), "dim"), soft_wrap=False)
 
     def all_heads(self) -> list[str]:
         return [f"{head} {under}" for head in self.heads for under in self.under] if self.under else list(self.heads)
@@ -385,7 +396,7 @@ def _average_label(suite: str, rows: Sequence[Row]) -> str:
 
     whole = sum(task.suite == suite for task in all_tasks().values())
     count = len(rows)
-    return f"{suite} average" + ("" if count == whole else f" ({count} of {whole} tasks)")
+    return f"{suite} average" + ("" if count == whole else f" ({count} of {whole})")
 
 
 def _as_cell(paper: Published | None) -> Cell | None:
@@ -404,11 +415,10 @@ def _mean_over(found: Overview) -> str:
 
 
 def _settings(columns: Sequence[Column]) -> list[str]:
-    plain = [column for column in columns if not column.changes]
-    told = []
-    for preset in dict.fromkeys(column.preset for column in plain):
-        told.append(f"{', '.join(c.label for c in plain if c.preset == preset)}: {preset} preset.")
-    return told + [f"{column.label}: {column.about}." for column in columns if column.changes]
+    told: dict[str, list[str]] = {}
+    for column in columns:
+        told.setdefault(column.about, []).append(column.label)
+    return [f"{', '.join(labels)}: {about}." for about, labels in told.items()]
 
 
 def _sources(rows: Sequence[Row]) -> list[str]:
