@@ -262,6 +262,17 @@ def test_what_was_scored_over_other_episodes_is_scored_as_asked(ball_data: Path,
     assert store.run(stack).policy.read_bytes() == weights
     assert np.array_equal(Scores.load(store.run(stack).scores).returns[:, :2], two.returns)
 
+    # Edited scores are made anew; an edited log cannot be, and no new seal hides it.
+    whole = store.run(stack).scores.read_bytes()
+    store.run(stack).scores.write_bytes(whole.replace(b"100", b"099"))
+    assert not store.done(more.stacks[0])
+    assert run_locally(more, store, quiet()).count("done") == 1
+    assert store.run(stack).scores.read_bytes() == whole
+    log = store.run(stack).evaluations
+    log.write_text(log.read_text().replace("classification", "classified"))
+    (failure,) = run_locally(more, store, quiet()).failures()
+    assert f"{log} is not what the run wrote: it was edited, cut off or made anew" in failure.reason
+
 
 def test_nothing_starts_where_data_are_missing(tmp_path: Path) -> None:
     plan = tiny_plan(tasks=["BallRun", "CarRun"], settings=())

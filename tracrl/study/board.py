@@ -31,6 +31,8 @@ class Entry:
     reason: str = ""
     here_before: bool = False
     """it was done when the study started"""
+    elsewhere: bool = False
+    """waiting, because another study is at work on it"""
     progress: dict[str, Any] = field(default_factory=dict)
 
 
@@ -71,7 +73,7 @@ class Board:
 
     def started(self, stack: StackSpec) -> None:
         entry = self.entries[stack.name]
-        entry.state, entry.reason, entry.progress = "running", "", {}
+        entry.state, entry.reason, entry.elsewhere, entry.progress = "running", "", False, {}
         if self._live is None:  # else the picture shows it
             self.say(f"{'going on' if self.store.started(stack) else 'started'}: {stack.title}")
 
@@ -112,6 +114,8 @@ class Board:
         counts = Counter(entry.state for entry in self.entries.values())
         parts = [f"{counts['done']} of {len(self.entries)} done"]
         parts += [f"{counts[s]} {s}" for s in ("running", "failed", "stopped", "waiting") if counts[s]]
+        if elsewhere := sum(entry.state == "waiting" and entry.elsewhere for entry in self.entries.values()):
+            parts[-1] += f" ({elsewhere} for another study that is at work on the same)"
         left = self.remaining() if counts["running"] + counts["waiting"] else None
         return f"{self.plan.study}: {', '.join(parts)}" + (f"; {left}" if left else "")
 

@@ -124,6 +124,7 @@ class _Crew:
         for stack in ready:
             if alive(self.board.store.desk(stack).claim):  # another study is at it: look again later
                 self.not_before[stack.name] = now + SECONDS_FOR_BUSY
+                self.board.entries[stack.name].elsewhere = True
         ready = [stack for stack in ready if self.not_before.get(stack.name, 0.0) <= now]
         rates = self.board.rates
         for place, stack in enumerate(ready):
