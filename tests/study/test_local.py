@@ -141,6 +141,23 @@ def test_rates_are_measured_and_others_unknown(ball_data: Path, undisturbed: Sto
     assert (unknown.seconds, unknown.unknown) == (None, 1), "nothing of that kind was measured"
 
 
+def test_a_short_calibration_gives_a_rate(ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from argparse import Namespace
+
+    from tracrl.study import worker
+
+    monkeypatch.setattr(worker, "CALIBRATION_SECONDS", 1.1)
+    plan, store = tiny_plan(), Store(tmp_path / "runs")
+    store.prepare(plan)
+    assert estimate(plan, store, "cpu", 1).seconds is None
+    worker.calibrate(plan.stacks[0], store.desk(plan.stacks[0]), Namespace(device="cpu", cores=1))
+    told = estimate(plan, store, "cpu", 1)
+    assert told.unknown == 0
+    assert told.seconds is not None
+    assert 0 < told.seconds < 60
+    assert not store.run(plan.stacks[0]).path.exists(), "nothing was trained"
+
+
 def test_one_that_keeps_dying_is_given_up_with_the_reason(
     ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
