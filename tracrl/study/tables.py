@@ -135,7 +135,7 @@ class Grid:
 
     def show(self, console: Console) -> None:
         """On the terminal: means alone. Where it is too narrow, lines are folded and no number is cut."""
-        table = Table(title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column(self.corner, no_wrap=True)
         for head in self.heads:
             table.add_column(head, justify="right", no_wrap=True)
@@ -145,11 +145,12 @@ class Grid:
             if line.average:
                 table.add_section()
             table.add_row(Text(line.label), *cells, end_section=line.average)
+        console.print(Text(self.title, "italic"))
         needed = Measurement.get(console, console.options.update(max_width=1000), table).maximum
         system: Any = console.color_system  # a terminal folds lines that are too long; rich would cut them
         Console(
             file=console.file,
-            width=max(needed, len(self.title)),
+            width=needed,
             color_system=system,
             force_terminal=console.is_terminal,
             highlight=False,
