@@ -56,15 +56,15 @@ def made_up() -> Episodes:
 class Reference:
     """The reference library in a process of its own."""
 
-    def __init__(self, python: str, device: str, sequences: int):
+    def __init__(self, python: str, device: str, sequences: int, clock: str):
         script = Path(__file__).with_name("osrl_updates.py")
         sizes = [str(n) for n in (OBSERVATION, ACTION, BATCH, sequences)]
         self.process = subprocess.Popen(
-            [python, str(script), "--sizes", *sizes, "--device", device],
+            [python, str(script), "--sizes", *sizes, "--device", device, "--clock", clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={key: value for key, value in os.environ.items() if key != "PYTHONHOME"},
+            env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
         )
         self.answer()
 
@@ -85,10 +85,11 @@ class Reference:
         return run
 
 
-def ours(method: Method, data: Episodes, runs: int, device: torch.device) -> Contender:
+def ours(method: Method, data: Episodes, runs: int, device: torch.device, clock: str) -> Contender:
     specs = [RunSpec(limit, seed) for limit in (10.0, 20.0, 40.0) for seed in (0, 10, 20)][:runs]
     if not method.depends_on_limit:
         specs = [RunSpec(10.0, seed) for seed in range(runs)]
+    now = time.perf_counter if clock == "wall" else time.process_time
     threads = torch.get_num_threads()
     stack = Stack(method, data, specs, device)
     own_threads = torch.get_num_threads()
@@ -96,11 +97,11 @@ def ours(method: Method, data: Episodes, runs: int, device: torch.device) -> Con
 
     def run(times: int) -> float:
         torch.set_num_threads(own_threads)
-        began = time.perf_counter()
+        began = now()
         stack.update(times)
         if device.type == "cuda":
             torch.cuda.synchronize()
-        elapsed = (time.perf_counter() - began) / times * 1e3
+        elapsed = (now() - began) / times * 1e3
         torch.set_num_threads(threads)
         return elapsed
 
@@ -124,23 +125,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", help="python of an environment with osrl-lib")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--threads", type=int, help="of torch, in every contender")
+    parser.add_argument(
+        "--clock", default="wall", choices=("wall", "cpu"), help="cpu: the processes' own time, for a busy machine"
+    )
     parser.add_argument("--methods", nargs="+", choices=BASELINES, default=BASELINES)
     parser.add_argument("--sequences", type=int, default=64, help="CDT's batch, of 10 steps each")
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a block")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     device, data = torch.device(options.device), made_up()
-    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU cores"
-    print(f"{where}, torch {torch.__version__}, batch {BATCH} (cdt {options.sequences} x 10), ms an update")
-    reference = Reference(options.reference, options.device, options.sequences) if options.reference else None
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{where}, torch {torch.__version__}, batch {BATCH} (cdt {options.sequences} x 10), {options.clock} ms")
+    reference = None
+    if options.reference:
+        reference = Reference(options.reference, options.device, options.sequences, options.clock)
     results: dict[str, dict[str, float]] = {}
     for name in options.methods:
         method = METHODS[name].preset("Bullet")
         if name == "cdt":
             method = METHODS[name].preset("Bullet", batch_size=options.sequences)
         contenders = {"reference": reference.contender(name)} if reference else {}
-        contenders |= {"one run": ours(method, data, 1, device), "nine runs": ours(method, data, 9, device)}
+        for label, runs in (("one run", 1), ("nine runs", 9)):
+            contenders[label] = ours(method, data, runs, device, options.clock)
         medians = {k: statistics.median(v) for k, v in measure(contenders, options.blocks, options.seconds).items()}
         results[name] = medians
         line = "  ".join(f"{k} {v:8.2f}" for k, v in medians.items())
