@@ -29,8 +29,8 @@ $(VENV)/.sims: $(VENV)/.package tracrl/tasks/simulators.py
 	touch $(VENV)/.bullet $@
 
 demo: $(VENV)/.bullet  ## train TraC on the bundled BallRun data, evaluate it in PyBullet, print the table, write the pictures
-	$(BIN)/tracrl train trac BallRun --data tracrl/data/bundled/BallRun.hdf5 --preset fast --limits 10 20 40 --seeds 0 \
-		--out runs/demo --resume
+	$(BIN)/tracrl train trac BallRun --data tracrl/data/bundled/BallRun.hdf5 --limits 10 20 40 --seeds 0 \
+		--preset fast --updates 5000 --clone-updates 1500 --evaluations 5 --out runs/demo --resume
 
 test: lint $(VENV)/.sims  ## run the tests (with ruff and mypy first)
 	$(BIN)/python -m pytest -n 2
