@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tracrl.nets.blocks import ROWS, blocked_mlp
+from tracrl.nets.blocks import ROWS
 from tracrl.nets.stacked import StackedMLP, generators
 
 
@@ -25,22 +25,6 @@ def test_blocks_are_the_plain_products(hidden: str, members: int | None) -> None
     assert torch.allclose(result.double(), precise, atol=1e-5)
     for mine, theirs in zip(gradients, expected, strict=True):
         assert torch.allclose(mine.double(), theirs, rtol=1e-4, atol=1e-5 * theirs.abs().max().item())
-
-
-def test_gelu_between_layers() -> None:
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-    generator = torch.Generator().manual_seed(0)
-    x, weights = draw(2, 600, 4), (draw(2, 4, 6), draw(2, 1, 6), draw(2, 6, 3), draw(2, 1, 3))
-    first, second = weights[:2], weights[2:]
-    plain = torch.nn.functional.gelu(x @ first[0] + first[1], approximate="tanh") @ second[0] + second[1]
-    blocked = blocked_mlp(x, [first, second], "gelu")
-    weight = draw(2, 600, 3).detach()
-    expected = torch.autograd.grad((plain * weight).sum(), [x, *weights])
-    found = torch.autograd.grad((blocked * weight).sum(), [x, *weights])
-    assert torch.allclose(plain, blocked)
-    assert all(torch.allclose(a, b) for a, b in zip(expected, found, strict=True))
 
 
 def test_frozen_weights_need_no_gradients() -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-Activation = Literal["relu", "tanh", "gelu"]
 ROWS = 512
 """of a block: 256 units of them are half a megabyte. A multiple of 8, so that blocks of masks begin with whole words"""
 
@@ -29,25 +28,19 @@ class Masks:
 
 
 def blocked_mlp(
-    x: Tensor,
-    layers: Sequence[tuple[Tensor, Tensor]],
-    hidden: Activation = "relu",
-    members: int = 1,
-    masks: Masks | None = None,
+    x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], members: int, tanh: bool, masks: Masks | None = None
 ) -> Tensor:
     """(R, rows, in) → (R · members, rows, out) through layers (R · members, in, out) and (R · members, 1, out).
 
-    Between layers is an activation, or a ReLU with dropout. Differentiable once, in x and in the layers.
+    Between layers is a ReLU, a ReLU with dropout, or a tanh. Differentiable once, in x and in the layers.
     """
     parameters = (t for layer in layers for t in layer)
-    return _BlockedMLP.apply(x, members, hidden, masks, *parameters)  # type: ignore[no-untyped-call]
+    return _BlockedMLP.apply(x, members, tanh, masks, *parameters)  # type: ignore[no-untyped-call]
 
 
 class _BlockedMLP(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, members: int, hidden: Activation, masks: Masks | None, *parameters: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, members: int, tanh: bool, masks: Masks | None, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[0::2], parameters[1::2]
         networks, rows = len(weights[0]), x.shape[1]
         kept = any(ctx.needs_input_grad)
@@ -67,21 +60,22 @@ class _BlockedMLP(torch.autograd.Function):
                         units = h.view(1, -1).numpy()
                         masks.kernel(units, keys[i][g : g + 1], masks.threshold, start * h.shape[1] // 8)
                     else:
-                        h = _activated(h, hidden)
+                        h = h.tanh_() if tanh else h.relu_()
                 weight, bias = layers[-1]
                 torch.addmm(bias, h, weight, out=outputs[-1][g, start:stop])
-        ctx.members, ctx.hidden = members, hidden
+        ctx.members, ctx.tanh = members, tanh
         ctx.save_for_backward(x, *weights, *outputs[:-1])
         return outputs[-1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        count = len(ctx.saved_tensors) // 2
-        x, weights, between = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
+        count = (len(ctx.saved_tensors)) // 2
+        x, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
         need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[4:])
         of_x = torch.zeros_like(x) if need_x else None
         of_weights = [torch.zeros_like(w) for w in weights] if need_layers else []
         of_biases = [w.new_zeros(len(w), 1, w.shape[2]) for w in weights] if need_layers else []
+        slope = torch.ops.aten.tanh_backward if ctx.tanh else _relu_backward
         rows = x.shape[1]
         for g in range(len(weights[0])):
             run = g // ctx.members
@@ -89,34 +83,17 @@ class _BlockedMLP(torch.autograd.Function):
                 part = slice(start, start + ROWS)
                 delta = gradients[0][g, part]
                 for i in range(len(weights) - 1, -1, -1):
-                    before = between[i - 1][g, part] if i else x[run, part]
+                    before = hidden[i - 1][g, part] if i else x[run, part]
                     if need_layers:
-                        entered = _gelu(before) if i and ctx.hidden == "gelu" else before
-                        of_weights[i][g].addmm_(entered.t(), delta)
+                        of_weights[i][g].addmm_(before.t(), delta)
                         of_biases[i][g].add_(delta.sum(0))
                     if i:
-                        delta = _backward(delta @ weights[i][g].t(), before, ctx.hidden)
+                        delta = slope(delta @ weights[i][g].t(), before)
                     elif of_x is not None:
                         of_x[run, part].addmm_(delta, weights[0][g].t())
         of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
         return of_x, None, None, None, *(of_layers or [None] * (2 * len(weights)))
 
 
-def _gelu(x: Tensor) -> Tensor:
-    return torch.nn.functional.gelu(x, approximate="tanh")
-
-
-def _activated(x: Tensor, hidden: Activation) -> Tensor:
-    """In place where the backward pass can tell from the result alone."""
-    if hidden == "gelu":
-        return _gelu(x)
-    return x.relu_() if hidden == "relu" else x.tanh_()
-
-
-def _backward(gradient: Tensor, kept: Tensor, hidden: Activation) -> Tensor:
-    """``kept`` is what the layer left: after a ReLU or a tanh, before a GELU."""
-    if hidden == "gelu":
-        return torch.ops.aten.gelu_backward(gradient, kept, approximate="tanh")
-    if hidden == "tanh":
-        return torch.ops.aten.tanh_backward(gradient, kept)
-    return torch.ops.aten.threshold_backward(gradient, kept, 0)
+def _relu_backward(gradient: Tensor, result: Tensor) -> Tensor:
+    return torch.ops.aten.threshold_backward(gradient, result, 0)

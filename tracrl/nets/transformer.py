@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from tracrl.nets import random
-from tracrl.nets.blocks import blocked_mlp
 
 STD = 0.02  # of all first weights
 Keys = Callable[[int], Tensor]
@@ -28,14 +27,7 @@ class Affine(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(generators), 1, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        flat = x.flatten(1, -2)
-        on_cpu = x.device.type == "cpu"
-        result = blocked_mlp(flat, [self.layer]) if on_cpu else torch.baddbmm(self.bias, flat, self.weight)
-        return result.view(*x.shape[:-1], -1)
-
-    @property
-    def layer(self) -> tuple[Tensor, Tensor]:
-        return self.weight, self.bias
+        return torch.baddbmm(self.bias, x.flatten(1, -2), self.weight).view(*x.shape[:-1], -1)
 
 
 class LayerNorm(nn.Module):
@@ -66,12 +58,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, dropout: Dropout) -> Tensor:
         x = x + dropout(self.attend(self.attention_norm(x), dropout), 1)
-        return x + dropout(self.mlp(self.mlp_norm(x)), 2)
-
-    def mlp(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu":
-            return blocked_mlp(x.flatten(1, -2), [self.widen.layer, self.narrow.layer], "gelu").view_as(x)
-        return self.narrow(nn.functional.gelu(self.widen(x), approximate="tanh"))
+        hidden = nn.functional.gelu(self.widen(self.mlp_norm(x)), approximate="tanh")
+        return x + dropout(self.narrow(hidden), 2)
 
     def attend(self, x: Tensor, dropout: Dropout) -> Tensor:
         """Causal self-attention."""
