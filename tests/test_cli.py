@@ -25,7 +25,7 @@ TASKS = 38
 def tracrl(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tracrl.cli", *map(str, words)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
 def refused(result: subprocess.CompletedProcess[str]) -> str:
@@ -122,7 +122,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(own_file: Path, tmp_path: Path) -> N
     ]
     command = [sys.executable, "-m", "tracrl.cli", *map(str, words)]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 200
     log = tmp_path / "run" / "metrics.csv"
     while time.monotonic() < deadline and not (log.exists() and log.read_text().count("\n") > 1):
         time.sleep(0.05)
