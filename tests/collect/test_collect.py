@@ -166,6 +166,16 @@ def test_options_out_of_range(options: dict[str, Any], said: str, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_what_fails_at_once_can_be_tried_again(tmp_path: Path) -> None:
+    for name, said in (
+        ("tiny_envs:Switch", "only continuous"),
+        ("tiny_envs:Foggy", "holds nan"),
+        ("tiny_envs:Foggy", "nan"),
+    ):
+        with pytest.raises(TracrlError, match=said):
+            collect(name, out=tmp_path / "no.hdf5", workers=1, settings=QUICK)
+
+
 class Slow(Silence):
     """Leaves time to be killed."""
 

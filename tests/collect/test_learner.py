@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tracrl.collect import learner as learning
+from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.environment import EnvSpec
 from tracrl.collect.learner import Learner, LearnerSettings, Snapshot, spread
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Front, Silence
-from tracrl.collect.rollout import Behaviour, Order
+from tracrl.collect.rollout import Order
 from tracrl.errors import TracrlError
 
 

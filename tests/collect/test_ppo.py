@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from tracrl.collect.behaviour import penalty_features
 from tracrl.collect.environment import Environment, EnvSpec
 from tracrl.collect.normalise import RunningMoments
 from tracrl.collect.ppo import PPO, PPOSettings
-from tracrl.collect.rollout import Behaviour, Order, Rollout, penalty_features, play
+from tracrl.collect.rollout import Order, Rollout, play
 
 
 def episodes(count: int, reward: float = 1.0, cost: float = 1.0) -> tuple[list[Rollout], list[float]]:
@@ -52,7 +53,8 @@ def test_the_copy_for_the_simulators_acts_as_the_network_does() -> None:
     inputs, _ = ppo._inputs(rollouts, [0.3], np.array([10]))
     with torch.no_grad():
         expected = ppo.actor(inputs).tanh().numpy()
-    found = [_mean_action(ppo.behaviour(), observation, 0.3) for observation in rollouts[0].observations[:-1]]
+    decide, _ = ppo.behaviour().at(0.3)
+    found = [decide(observation) for observation in rollouts[0].observations[:-1]]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -121,16 +123,3 @@ def test_the_penalty_changes_at_its_step_and_not_before() -> None:
     np.testing.assert_array_equal(changed.actions[:6], steady.actions[:6])
     np.testing.assert_allclose(changed.actions[6:], later.actions[6:], atol=1e-6)
     assert (changed.actions[6:] != steady.actions[6:]).all()
-
-
-def _mean_action(behaviour: Behaviour, observation: np.ndarray, penalty: float) -> np.ndarray:
-    """The first action of an environment that shows this observation, without noise."""
-
-    class Still:
-        def reset(self, seed: int) -> np.ndarray:
-            return observation
-
-        def step(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool, bool]:
-            return observation, 0.0, 0.0, True, False
-
-    return play(Still(), behaviour, Order(0, 0, penalty, noise=0)).actions[0]  # type: ignore[arg-type]

@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tracrl.collect.behaviour import GaussianBehaviour
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Front, Progress
-from tracrl.collect.rollout import Behaviour, Order, Rollout
+from tracrl.collect.rollout import Order, Rollout
 from tracrl.train.checkpoint import Checkpoint
 
 CHECKPOINT_SECONDS = 20.0
@@ -50,7 +51,7 @@ class Snapshot:
     """The policy after so many steps of training."""
 
     step: int
-    behaviour: Behaviour
+    behaviour: GaussianBehaviour
 
 
 class Learner:
@@ -149,7 +150,7 @@ class Learner:
         penalties = spread(uniform, self.settings.highest_penalty, self.settings.at_the_ends)
         return [float(p) for p in penalties], [int(s) for s in generator.integers(2**63, size=episodes)]
 
-    def _keep(self, behaviour: Behaviour) -> None:
+    def _keep(self, behaviour: GaussianBehaviour) -> None:
         due = sum(self.done >= share * self.steps for share in self.settings.snapshots)
         if due > 0 and (not self.snapshots or self._due_at(self.snapshots[-1].step) < due):
             self.snapshots.append(Snapshot(self.done, behaviour))
@@ -174,7 +175,7 @@ def spread(uniform: NDArray[np.float64], highest: float, at_the_ends: float) -> 
     return np.clip((uniform - at_the_ends) / (1 - 2 * at_the_ends), 0.0, 1.0) * highest
 
 
-def pack(behaviour: Behaviour) -> dict[str, Tensor]:
+def pack(behaviour: GaussianBehaviour) -> dict[str, Tensor]:
     """A behaviour as named tensors."""
     weight, bias = behaviour.log_deviation
     arrays = {"mean": behaviour.mean, "scale": behaviour.scale, "deviation.weight": weight, "deviation.bias": bias}
@@ -183,8 +184,10 @@ def pack(behaviour: Behaviour) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def unpack(tensors: dict[str, Tensor]) -> Behaviour:
+def unpack(tensors: dict[str, Tensor]) -> GaussianBehaviour:
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     depth = sum(name.startswith("weight") for name in arrays)
     layers = tuple((arrays[f"weight{i}"], arrays[f"bias{i}"]) for i in range(depth))
-    return Behaviour(arrays["mean"], arrays["scale"], layers, (arrays["deviation.weight"], arrays["deviation.bias"]))
+    return GaussianBehaviour(
+        arrays["mean"], arrays["scale"], layers, (arrays["deviation.weight"], arrays["deviation.bias"])
+    )

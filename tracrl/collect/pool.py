@@ -13,8 +13,9 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO, Any, Self
 
+from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.environment import EnvFacts, EnvSpec
-from tracrl.collect.rollout import Behaviour, Failure, Order, Rollout
+from tracrl.collect.rollout import Failure, Order, Rollout
 from tracrl.errors import TracrlError
 
 # One core a process: numerical libraries that start threads of their own would fight over the cores.

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.collect.advantages import advantages
+from tracrl.collect.behaviour import OBSERVATION_CLIP, PENALTY_FEATURES, GaussianBehaviour, penalty_features
 from tracrl.collect.normalise import RunningMoments
-from tracrl.collect.rollout import OBSERVATION_CLIP, PENALTY_FEATURES, Behaviour, Rollout, penalty_features
+from tracrl.collect.rollout import Rollout
 
 Doubles = NDArray[np.float64]
 
@@ -81,9 +82,9 @@ class PPO:
         self.value_mean, self.value_square = np.zeros(2), np.zeros(2)
         self.advantage_scale, self.episode_scale = np.zeros(2), np.zeros(2)
 
-    def behaviour(self) -> Behaviour:
+    def behaviour(self) -> GaussianBehaviour:
         """A copy of the policy as it is now, for the simulator processes."""
-        return Behaviour(
+        return GaussianBehaviour(
             mean=self.seen.mean.astype(np.float32),
             scale=self.seen.scale().astype(np.float32),
             layers=tuple(_copied(layer) for layer in self.actor if isinstance(layer, nn.Linear)),

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tracrl.collect.learner import LearnerSettings, Snapshot, spread
+from tracrl.collect.behaviour import Behaviour
+from tracrl.collect.learner import spread
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Coverage, Progress
 from tracrl.collect.rollout import Order, Rollout
-from tracrl.collect.thinning import SHARE, cell_of
+from tracrl.collect.thinning import cell_of
 from tracrl.train.checkpoint import Checkpoint
 
 _RECORDING = 3  # the purpose that random numbers are drawn for, beside the learner's
@@ -38,7 +39,9 @@ class RecorderSettings:
     from_sparse_cells: float = 0.75
     """share of a later round that is played like an episode of a sparse cell"""
     late: float = 0.5
-    """share of blind episodes from the last third of the snapshots; the others come from all of them alike"""
+    """share of blind episodes from the last third of the behaviours; the others come from all of them alike"""
+    at_the_ends: float = 0.1
+    """share of blind episodes with the lowest penalty, and with the highest"""
     changing: float = 0.5
     """share of blind episodes whose penalty changes once on the way"""
     most_noise: float = 1.5
@@ -77,16 +80,19 @@ class Recorder:
     def __init__(
         self,
         pool: RolloutPool,
-        snapshots: Sequence[Snapshot],
+        behaviours: Sequence[Behaviour],
         episodes: int,
+        *,
         seed: int,
         limits: Sequence[float],
+        share: float,
+        highest_penalty: float,
         settings: RecorderSettings,
-        learned: LearnerSettings,
     ):
+        """``share`` of the episodes is to be safe, and as much unsafe, at each limit."""
         self.pool, self.episodes, self.seed, self.limits = pool, episodes, seed, limits
-        self.settings, self.learned = settings, learned
-        self.behaviours = {i: snapshot.behaviour for i, snapshot in enumerate(snapshots)}
+        self.needed, self.highest_penalty, self.settings = math.ceil(share * episodes), highest_penalty, settings
+        self.behaviours = dict(enumerate(behaviours))
         self.recording = Recording([], [])
 
     def run(self, directory: Path | None, progress: Progress) -> Recording:
@@ -138,7 +144,7 @@ class Recorder:
         settings = self.settings
         count = len(self.behaviours)
         first = count - max(1, count // 3) if generator.random() < settings.late else 0
-        before, after = spread(generator.random(2), self.learned.highest_penalty, self.learned.at_the_ends)
+        before, after = spread(generator.random(2), self.highest_penalty, settings.at_the_ends)
         changes = generator.random() < settings.changing
         disturbed = generator.random() < settings.with_random_actions
         return Order(
@@ -169,11 +175,10 @@ class Recorder:
 
     def _scarce(self, costs: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
         """The episodes of each kind, safe or unsafe, of which there are too few at some limit, or those next to it."""
-        needed = math.ceil(SHARE * self.episodes)
         kinds = []
         for limit in self.limits:
             for members in (costs <= limit, costs > limit):
-                if members.sum() >= needed:
+                if members.sum() >= self.needed:
                     continue
                 if not members.any():
                     few = max(1, len(costs) // 20)
@@ -184,7 +189,7 @@ class Recorder:
 
     def _near(self, order: Order, length: float, generator: np.random.Generator) -> Order:
         """Another episode played much like this one."""
-        highest, last = self.learned.highest_penalty, len(self.behaviours) - 1
+        highest, last = self.highest_penalty, len(self.behaviours) - 1
         penalty, later = np.clip(generator.normal((order.penalty, order.later_penalty), 0.06), 0, highest)
         moved = order.change_at + generator.normal(0, 0.1) * length
         return replace(

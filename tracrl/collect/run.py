@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 import tracrl
+from tracrl.collect.behaviour import Behaviour
+from tracrl.collect.driver import DRIVERS
 from tracrl.collect.environment import EnvFacts, EnvSpec, to_box
-from tracrl.collect.learner import Learner, LearnerSettings, Snapshot
+from tracrl.collect.learner import Learner, LearnerSettings
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Progress, Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
@@ -28,6 +30,7 @@ from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import get_task
 
+RECIPE, LEARNER = "recipe.json", "learner.safetensors"
 NOTE = "Collected by tracrl; not a DSRL data set, so results on it are not DSRL results."
 
 
@@ -65,6 +68,8 @@ def collect(
     goes on from with ``resume`` lies beside it in ``<out>.part`` until it is done. ``compact`` halves the file by
     leaving ``next_observations`` out, which other libraries want.
 
+    MetaDrive's tasks have a driver model of their own, which serves as behaviour there: nothing is trained.
+
     The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
     not by the number of ``workers`` (processes; by default one a core) nor by interruptions.
     """
@@ -79,8 +84,23 @@ def collect(
         return path
     known = _limits(spec, limits)
     with RolloutPool(spec, workers) as pool, progress:
-        snapshots = Learner(pool, steps, seed, settings.learner).run(parts / "learner.safetensors", progress)
-        recorder = Recorder(pool, snapshots, episodes, seed, known, settings.recorder, settings.learner)
+        write_json(parts / RECIPE, recipe)
+        behaviours: Sequence[Behaviour] = DRIVERS
+        origins: list[dict[str, Any]] = [{"driver": driver.name} for driver in DRIVERS]
+        if recipe["steps"]:
+            snapshots = Learner(pool, steps, seed, settings.learner).run(parts / LEARNER, progress)
+            behaviours = [snapshot.behaviour for snapshot in snapshots]
+            origins = [{"step": snapshot.step} for snapshot in snapshots]
+        recorder = Recorder(
+            pool,
+            behaviours,
+            episodes,
+            seed=seed,
+            limits=known,
+            share=settings.share,
+            highest_penalty=settings.learner.highest_penalty,
+            settings=settings.recorder,
+        )
         recording = recorder.run(parts, progress)
         facts = pool.facts
     candidates = _episodes(recording, facts, spec.name)
@@ -94,7 +114,7 @@ def collect(
         share=settings.share,
         seed=seed,
     )
-    metadata = _metadata(spec, facts, recipe, snapshots, [recording.orders[n].behaviour for n in kept])
+    metadata = _metadata(spec, facts, recipe, origins, [recording.orders[n].behaviour for n in kept])
     write_hdf5(replace(candidates.select(kept), metadata=metadata), path, compact=compact)
     shutil.rmtree(parts)
     return path
@@ -112,6 +132,10 @@ def _check(steps: int, episodes: int, workers: int | None, seed: int, limits: Se
 
 def _file_name(spec: EnvSpec) -> str:
     return spec.name.rpartition(":")[2].replace("/", "-")
+
+
+def _has_drivers(spec: EnvSpec) -> bool:
+    return spec.is_task and get_task(spec.name).suite == "MetaDrive"
 
 
 def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:
@@ -132,7 +156,7 @@ def _recipe(
     """All that was chosen, as plain values: the same recipe means the same collection."""
     given = {
         "environment": asdict(spec),
-        "steps": steps,
+        "steps": 0 if _has_drivers(spec) else steps,
         "episodes": episodes,
         "seed": seed,
         "limits": None if limits is None else [float(limit) for limit in limits],
@@ -143,19 +167,17 @@ def _recipe(
 
 
 def _open(path: Path, parts: Path, recipe: dict[str, Any], resume: bool) -> bool:
-    """Begin a collection here, or make sure that what lies here is the same one; True if it is already finished."""
+    """Make sure that what lies here is nothing, or the same collection; True if that is already finished."""
     if path.exists():
         if not resume:
             raise TracrlError(f"{path} exists: choose another --out, or remove it.")
         _compare(read_hdf5(path).metadata.get("recipe"), recipe, path)
         return True
-    note = parts / "recipe.json"
-    if note.exists():
+    # A recipe alone is what is left of a collection that failed at once.
+    if parts.exists() and any(parts.glob("*.safetensors")):
         if not resume:
             raise TracrlError(f"{parts} holds a collection that can go on: go on with --resume, or remove it.")
-        _compare(read_json(note), recipe, parts)
-    else:
-        write_json(note, recipe)
+        _compare(read_json(parts / RECIPE), recipe, parts)
     return False
 
 
@@ -193,7 +215,7 @@ def _episodes(recording: Recording, facts: EnvFacts, name: str) -> Episodes:
 
 
 def _metadata(
-    spec: EnvSpec, facts: EnvFacts, recipe: dict[str, Any], snapshots: Sequence[Snapshot], used: Sequence[int]
+    spec: EnvSpec, facts: EnvFacts, recipe: dict[str, Any], origins: Sequence[dict[str, Any]], used: Sequence[int]
 ) -> dict[str, Any]:
     """Everything that made the file."""
     return {
@@ -201,9 +223,7 @@ def _metadata(
         "environment": spec.name,
         "made_by": _command(spec, recipe),
         "recipe": recipe,
-        "snapshots": [
-            {"step": snapshot.step, "episodes": used.count(number)} for number, snapshot in enumerate(snapshots)
-        ],
+        "snapshots": [{**origin, "episodes": used.count(number)} for number, origin in enumerate(origins)],
         "versions": {**facts.versions, "torch": torch.__version__},
         "note": NOTE,
     }
@@ -212,7 +232,8 @@ def _metadata(
 def _command(spec: EnvSpec, recipe: dict[str, Any]) -> str:
     """What to type for the same file."""
     named = [spec.name] if spec.is_task else ["--env", spec.name]
-    words = ["tracrl", "collect", *named, *(f"--{key}={recipe[key]}" for key in ("steps", "episodes", "seed"))]
+    counts = [f"--{key}={recipe[key]}" for key in ("steps", "episodes", "seed") if key != "steps" or recipe[key]]
+    words = ["tracrl", "collect", *named, *counts]
     words += [f"--cost-key={spec.cost_key}"] if spec.cost_key != "cost" else []
     words += [f"--max-steps={spec.max_steps}"] if spec.max_steps is not None else []
     words += ["--limits", *(f"{limit:g}" for limit in recipe["limits"])] if recipe["limits"] is not None else []

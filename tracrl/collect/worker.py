@@ -13,8 +13,9 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.environment import Environment, EnvSpec
-from tracrl.collect.rollout import Behaviour, Failure, play
+from tracrl.collect.rollout import Failure, play
 from tracrl.errors import TracrlError
 
 
