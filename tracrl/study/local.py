@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
 
 from rich.console import Console
 
 from tracrl.errors import TracrlError
+from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.claim import EXIT_TAKEN_OVER, alive
 from tracrl.study.measured import Rates, memory_of
@@ -277,24 +277,3 @@ def _killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or SIGTERM; the second raises KeyboardInterrupt."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag
-        return
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if flag.is_set():
-            raise KeyboardInterrupt
-        flag.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield flag
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -24,9 +24,10 @@ from typing import Any
 from rich.console import Console
 
 from tracrl.errors import TracrlError
+from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.claim import STALE_SECONDS
-from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker, stop_requests
+from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store

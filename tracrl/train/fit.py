@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
@@ -20,6 +18,7 @@ from tracrl.evaluation.evaluate import SimulatorPool
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policy import Policy, load_policy
+from tracrl.stopping import stop_requests
 from tracrl.train.checkpoint import Checkpoint
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
@@ -99,7 +98,7 @@ def fit(
         loop.open_logs(wandb)
         closing.callback(loop.close_logs)
         closing.enter_context(progress)
-        stop = closing.enter_context(_stop_flag())
+        stop = closing.enter_context(stop_requests())
         return loop.run(stop, steps, checkpoint_seconds)
 
 
@@ -329,24 +328,3 @@ def _as_row(line: dict[str, str]) -> Row:
         "seed": int(line["seed"]),
         **numbers,
     }
-
-
-@contextmanager
-def _stop_flag() -> Iterator[threading.Event]:
-    """Set by Ctrl-C or SIGTERM, so that training stops between two updates and not inside one; twice is at once."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag
-        return
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if flag.is_set():
-            raise KeyboardInterrupt
-        flag.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield flag
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
