@@ -68,8 +68,8 @@ def test_the_file_says_what_made_it_and_others_can_read_it(made: Path, episodes:
     assert facts["recipe"]["settings"]["learner"]["ppo"]["epochs"] == 1
     assert facts["versions"]["tiny_envs"] == "1.2.3"
     assert {"tracrl", "python", "torch", "numpy", "gymnasium"} <= facts["versions"].keys()
-    assert sum(snapshot["episodes"] for snapshot in facts["snapshots"]) == 30
-    assert facts["snapshots"][0]["step"] == 0
+    assert sum(snapshot["episodes"] for snapshot in facts["behaviours"]) == 30
+    assert facts["behaviours"][0]["step"] == 0
     with h5py.File(made) as file:
         assert file["next_observations"].shape == file["observations"].shape
 

@@ -116,14 +116,14 @@ class Terminal:
         self.bars.__exit__(None, None, None)
 
     def learning(self, step: int, steps: int, front: Front) -> None:
-        self._show("learning", "steps", min(step, steps), steps, str(front))
+        self._show("learning", "steps", min(step, steps), steps, str(front), step >= steps)
 
     def recording(self, done: int, candidates: int, coverage: Coverage | None) -> None:
         if coverage is not None:
             self._note = str(coverage)
-        self._show("recording", "episodes", done, candidates, self._note)
+        self._show("recording", "episodes", done, candidates, self._note, done >= candidates and coverage is not None)
 
-    def _show(self, phase: str, unit: str, done: int, total: int, note: str) -> None:
+    def _show(self, phase: str, unit: str, done: int, total: int, note: str, last: bool) -> None:
         now = time.monotonic()
         if phase not in self._tasks:
             task = self.bars.add_task(phase, total=total, completed=done, rate="", note="")
@@ -135,7 +135,6 @@ class Terminal:
         rate = (done - first) / max(now - began, 1e-9)
         shown = f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
         self.bars.update(task, completed=done, rate=shown, note=note)
-        last = done >= total > first
         if not self.console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or last):
             self._said = now
             left = (total - done) / max(rate, 1e-9)

@@ -2,8 +2,8 @@
 
 Episodes come from snapshots early and late, with random penalties and action noises; in half of them the penalty
 changes once on the way, which fills the middle of the plane. The first half of the candidates is drawn blindly. Of the
-second half, most are played like episodes that lie where the plane is sparse, with everything changed a little (after
-MAP-Elites, Mouret and Clune 2015).
+second half, most are played like episodes that lie where the plane is sparse or that are the best safe ones, with
+everything changed a little (after MAP-Elites, Mouret and Clune 2015).
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class RecorderSettings:
     """episodes played for each one that is kept"""
     rounds: int = 16
     blind_rounds: int = 8
-    from_sparse_cells: float = 0.75
-    """share of a later round that is played like an episode of a sparse cell"""
+    alike: float = 0.75
+    """share of a later round that is played much like an episode recorded before"""
+    best_safe: int = 5
+    """the best so many safe episodes at each limit are played alike too"""
     late: float = 0.5
     """share of blind episodes from the last third of the behaviours; the others come from all of them alike"""
     at_the_ends: float = 0.1
@@ -158,18 +160,17 @@ class Recorder:
         )
 
     def _parents(self, count: int, generator: np.random.Generator) -> list[Order]:
-        """Orders of recorded episodes, rather of those in sparse cells, and of the kind that is short at a limit."""
+        """Orders of recorded episodes: of sparse cells, of the kind that is short at a limit, of the best safe ones."""
         costs, returns = self.recording.costs, self.recording.returns
         cells = cell_of(costs, returns)
         _, place, filled = np.unique(cells, return_inverse=True, return_counts=True)
         weight = 1.0 / filled[place]
         picked = []
-        wanted = round(count * self.settings.from_sparse_cells)
-        scarce = self._scarce(costs)
+        wanted = round(count * self.settings.alike)
+        special = [*self._scarce(costs), *self._best_safe(costs, returns)]
         for i in range(wanted):
-            # In turns: the plane as a whole, and what there is too little of.
-            mask = scarce[i // 2 % len(scarce)] if scarce and i % 2 else np.ones(len(costs), bool)
-            among = weight * mask
+            # In turns: the plane as a whole, and what there should be more of.
+            among = weight * special[i // 2 % len(special)] if special and i % 2 else weight
             picked.append(self.recording.orders[int(generator.choice(len(costs), p=among / among.sum()))])
         return picked
 
@@ -186,6 +187,12 @@ class Recorder:
                     members = np.isin(np.arange(len(costs)), np.argsort(toward, kind="stable")[:few])  # noqa: PLW2901
                 kinds.append(members)
         return kinds
+
+    def _best_safe(self, costs: NDArray[np.float64], returns: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
+        """The few safe episodes of the highest return at each limit: others like them lead further."""
+        ranked = np.argsort(-returns, kind="stable")
+        best = [ranked[costs[ranked] <= limit][: self.settings.best_safe] for limit in self.limits]
+        return [np.isin(np.arange(len(costs)), few) for few in best if len(few)]
 
     def _near(self, order: Order, length: float, generator: np.random.Generator) -> Order:
         """Another episode played much like this one."""

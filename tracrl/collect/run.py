@@ -223,7 +223,7 @@ def _metadata(
         "environment": spec.name,
         "made_by": _command(spec, recipe),
         "recipe": recipe,
-        "snapshots": [{**origin, "episodes": used.count(number)} for number, origin in enumerate(origins)],
+        "behaviours": [{**origin, "episodes": used.count(number)} for number, origin in enumerate(origins)],
         "versions": {**facts.versions, "torch": torch.__version__},
         "note": NOTE,
     }
