@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe, wait
@@ -21,6 +22,8 @@ from tracrl.errors import TracrlError
 # One core a process: numerical libraries that start threads of their own would fight over the cores.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
+SECONDS_TO_END = 3.0
+"""For all processes together; one that is in the middle of an episode is then ended."""
 SHORT = 200
 """Steps that a message should be worth: shorter episodes are sent several at a time."""
 
@@ -85,9 +88,10 @@ class RolloutPool:
         """End the processes."""
         for connection in self._open:
             connection.close()
+        patience = time.monotonic() + SECONDS_TO_END
         for process, log in self._open.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)
+                process.wait(timeout=max(0.0, patience - time.monotonic()))
             process.kill()
             process.wait()
             log.close()
