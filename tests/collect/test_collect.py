@@ -12,13 +12,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from rich.console import Console
 
 from tracrl.collect import EnvSpec, collect
 from tracrl.collect.learner import LearnerSettings
 from tracrl.collect.ppo import PPOSettings
 from tracrl.collect.progress import Coverage, Front, Silence, Terminal
-from tracrl.collect.run import CollectSettings
+from tracrl.collect.run import CollectSettings, rounded
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5
 from tracrl.errors import TracrlError
@@ -136,18 +137,29 @@ def test_terminated_episodes_another_cost_key_and_the_lines_of_a_log(
         workers=1,
         settings=QUICK,
         compact=True,
+        observation_bits=10,
         progress=Terminal(console),
     )
     episodes = read_hdf5(out)
     assert episodes.terminated.all()
     assert set(episodes.lengths) == {10}
-    assert episodes.metadata["made_by"].split(" (")[0].endswith("--seed=0 --max-steps=15 --compact")
+    assert episodes.metadata["made_by"].split(" (")[0].endswith("--max-steps=15 --compact --observation-bits=10")
+    assert_array_equal(episodes.observations, rounded(episodes.observations, 10))
     said = console.export_text()
     assert "learning: 1,000 of 1,000 steps" in said
     assert "low penalty" in said
     assert "high penalty" in said
     assert "recording: 20 of 20 episodes" in said
     assert "cells" in said
+
+
+def test_rounding_keeps_the_nearest_number_of_so_many_bits() -> None:
+    numbers = np.array([0.0, 1.0, -1.0, 0.1, -3.3, 1e-30, 5e20, 0.9999], np.float32)
+    # 0.1 is 0.11001100… × 2⁻³ in binary: 0.1100 with four bits; 3.3 is 0.1101 × 2², and 0.9999 becomes 1.
+    assert_array_equal(rounded(numbers, 4)[:5], np.array([0, 1, -1, 0.1015625, -3.25], np.float32))
+    assert rounded(numbers, 4)[-1] == 1.0
+    np.testing.assert_allclose(rounded(numbers, 12), numbers, rtol=2.0**-12)
+    assert_array_equal(rounded(numbers, 24), numbers)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +170,7 @@ def test_terminated_episodes_another_cost_key_and_the_lines_of_a_log(
         ({"workers": 0}, "--workers is 0"),
         ({"limits": [-1.0]}, "--limits are -1.0"),
         ({"seed": -1}, "--seed is -1"),
+        ({"observation_bits": 25}, "--observation-bits is 25; expected 1 to 24"),
     ],
 )
 def test_options_out_of_range(options: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,9 @@ import pytest
 from tests.data.made_up import dsrl_arrays, episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
+from tracrl.data.locate import load_dataset
 from tracrl.errors import TracrlError
+from tracrl.tasks.table import get_task
 
 
 def same(one: Episodes, other: Episodes) -> bool:
@@ -169,52 +169,20 @@ def test_metadata_that_cannot_be_written_leave_the_old_file(tmp_path: Path) -> N
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.hdf5"]
 
 
-def test_the_bundled_data_come_from_their_script(tmp_path: Path) -> None:
-    """The script keeps what it promises: size, extremes, the best safe episodes, the same choice each time."""
-    generator = np.random.default_rng(1)
-    levels = generator.uniform(-5, 5, 300)
-    dear = generator.integers(0, 60, 300)
-    rows = np.zeros((300, 60), np.float32)
-    for number, cost in enumerate(dear):
-        rows[number, :cost] = 1
-    source = episodes_of([[level] * 60 for level in levels], rows.tolist())
-    source = replace(
-        source,
-        observations=np.zeros((source.rows, 7), np.float32),
-        actions=np.zeros((source.rows, 2), np.float32),
-        action_low=np.full(2, -1, np.float32),
-        action_high=np.full(2, 1, np.float32),
-        metadata={"task": "BallRun", "made_by": "a test"},
-    )
-    write_hdf5(source, tmp_path / "source.hdf5")
-    script = Path(__file__).parents[2] / "tools" / "make_bundled_data.py"
-    for out in ("one.hdf5", "two.hdf5"):
-        command = [sys.executable, script, tmp_path / "source.hdf5", "--episodes", "90", "--out", tmp_path / out]
-        subprocess.run(command, check=True, capture_output=True)
-    made = read_hdf5(tmp_path / "one.hdf5")
-    assert len(made) == 90
-    assert made.fingerprint == read_hdf5(tmp_path / "two.hdf5").fingerprint
-    assert made.metadata["made_by"] == "a test"
-    assert "90 of 300 episodes" in made.metadata["thinned_by"]
-    assert "not a DSRL data set" in made.metadata["note"]
-    assert made.metadata["source_fingerprint"] == source.fingerprint
-    for values in ("returns", "total_costs"):
-        assert getattr(made, values).min() == getattr(source, values).min()
-        assert getattr(made, values).max() == getattr(source, values).max()
-    for limit in (10, 20, 40):
-        best = source.returns[source.total_costs <= limit].max()
-        assert made.returns[made.total_costs <= limit].max() == best
-
-
-def test_the_bundled_data_are_what_the_demo_needs() -> None:
-    path = Path(__file__).parents[2] / "tracrl" / "data" / "bundled" / "BallRun.hdf5"
-    assert path.stat().st_size < 2_000_000
-    data = read_hdf5(path)
-    assert data.task == "BallRun"
-    assert "not a DSRL data set" in data.metadata["made_by"]
-    assert (data.observation_size, data.action_size) == (7, 2)
+@pytest.mark.parametrize(
+    "name", ["tracrl/data/bundled/BallRun", "datasets/BallCircle", "datasets/CarRun", "datasets/CarCircle"]
+)
+def test_the_data_of_the_repository_keep_their_promises(name: str) -> None:
+    path = Path(__file__).parents[2] / f"{name}.hdf5"
+    assert path.stat().st_size < 8_000_000
+    data = load_dataset(path)
+    task = get_task(path.stem)
+    assert data.task == task.name
+    assert data.metadata["made_by"].startswith(f"tracrl collect {task.name} --steps=")
+    assert "not a DSRL data set" in data.metadata["note"]
     assert data.final_observations is not None
-    for limit in (10, 20, 40):
+    assert len(data) == 1_000
+    for limit in task.limits:
         safe = int((data.total_costs <= limit).sum())
         assert safe >= 200
         assert len(data) - safe >= 200

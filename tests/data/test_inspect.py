@@ -81,7 +81,7 @@ def test_a_known_task_brings_its_limits_scores_and_dsrls_constants() -> None:
     task = get_task("BallRun")
     facts = summarise(load_dataset("BallRun"))
     assert [at.limit for at in facts.limits] == [10, 20, 40]
-    assert [at.safe for at in facts.limits] == [211, 252, 269]
+    assert [at.safe for at in facts.limits] == [200, 282, 486]
     best = facts.limits[0].best_safe_return
     assert best is not None
     assert facts.limits[0].best_safe_score == pytest.approx(
@@ -133,10 +133,10 @@ def test_the_tables(width: int) -> None:
     text = printed(summarise(load_dataset("BallRun"), y=25), width=width)
     lines = [line.split() for line in text.splitlines()]
     assert "BallRun.hdf5, task BallRun" in text
-    assert "500 episodes, 50,000 transitions (DSRL's data: 940 episodes)" in text
-    assert "Covers 25% of the cost-return plane" in text
-    assert ["return", "-235.3", "434.1", "1602.8", "26.3", "1327.4"] in lines
-    assert ["10", "211", "(42%)", "289", "438.2", "0.32", "106", "342", "52"] in lines
+    assert "1,000 episodes, 100,000 transitions (DSRL's data: 940 episodes)" in text
+    assert "Covers 52% of the cost-return plane" in text
+    assert ["return", "-443.3", "594.4", "1611.7", "26.3", "1327.4"] in lines
+    assert ["10", "200", "(20%)", "800", "455.2", "0.33", "100", "850", "50"] in lines
     assert "bottom 25 %" in text
     assert "…" not in text  # nothing cut off
     assert max(len(line) for line in text.splitlines()) <= width
@@ -198,9 +198,9 @@ def test_the_scatter_names_the_data_and_its_axes(tmp_path: Path, monkeypatch: py
     plot_scatter(load_dataset("BallRun"), tmp_path / "ball.svg", y=50)
     text = (tmp_path / "ball.svg").read_text()
     for said in (
-        "BallRun.hdf5, task BallRun: 500 episodes",
-        "limit 10: 211 safe, 289 unsafe",
-        "limit 40: 269 safe, 231 unsafe",
+        "BallRun.hdf5, task BallRun: 1000 episodes",
+        "limit 10: 200 safe, 800 unsafe",
+        "limit 40: 486 safe, 514 unsafe",
         "cost per episode (sum of costs)",
         "return per episode (sum of rewards)",
         "normalised return",

@@ -52,7 +52,12 @@ def test_the_cache_follows_the_environment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_search_path_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [place for place, _ in search_path()] == ["~/.dsrl/datasets", "tracrl's cache", "bundled with tracrl"]
+    assert [place for place, _ in search_path()] == [
+        "~/.dsrl/datasets",
+        "tracrl's cache",
+        "datasets/ of the clone",
+        "bundled with tracrl",
+    ]
     named, dsrl, cache = places(tmp_path, monkeypatch)
     assert [directory for _, directory in search_path()][:3] == [named, dsrl, cache]
     assert search_path()[-1][1].name == "bundled"
@@ -89,10 +94,11 @@ def test_ball_run_is_always_there() -> None:
 
 def test_missing_data_are_said_with_the_command_that_gets_them(tmp_path: Path) -> None:
     with pytest.raises(TracrlError) as caught:
-        load_dataset("CarRun")
+        load_dataset("AntRun")
     searched = ", ".join(str(directory) for _, directory in search_path())
     assert str(caught.value) == (
-        f"No data for CarRun on this machine (searched {searched}): get DSRL's with `tracrl data fetch CarRun`."
+        f"No data for AntRun on this machine (searched {searched}): "
+        "get DSRL's with `tracrl data fetch AntRun`, or make one with `tracrl collect AntRun`."
     )
     assert str(tmp_path / "home/.dsrl/datasets") in searched
 
@@ -130,7 +136,7 @@ def test_a_file_can_be_named_in_any_way(tmp_path: Path) -> None:
 
 def test_a_tasks_name_goes_before_a_file_of_that_name(tmp_path: Path) -> None:
     write_run(tmp_path / "BallRun.hdf5", reward=5).rename(tmp_path / "BallRun")
-    assert len(load_dataset("BallRun")) == 500
+    assert len(load_dataset("BallRun")) == 1_000
     assert load_dataset("./BallRun").rewards[0] == 5
 
 

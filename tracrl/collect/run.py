@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import tracrl
 from tracrl.collect.behaviour import Behaviour
@@ -31,6 +32,8 @@ from tracrl.files import read_json, write_json
 from tracrl.tasks.table import get_task
 
 RECIPE, LEARNER = "recipe.json", "learner.safetensors"
+FLOAT_BITS = 24
+"""Significant bits of a float32."""
 NOTE = "Collected by tracrl; not a DSRL data set, so results on it are not DSRL results."
 
 
@@ -57,6 +60,7 @@ def collect(
     workers: int | None = None,
     resume: bool = False,
     compact: bool = False,
+    observation_bits: int = FLOAT_BITS,
     progress: Progress | None = None,
     settings: CollectSettings | None = None,
 ) -> Path:
@@ -66,7 +70,8 @@ def collect(
     the cost limits at which there should be both safe and unsafe episodes; by default the task's, else some that divide
     the recorded episodes. ``out`` is ``<task>.hdf5`` in the current directory by default; what a stopped collection
     goes on from with ``resume`` lies beside it in ``<out>.part`` until it is done. ``compact`` halves the file by
-    leaving ``next_observations`` out, which other libraries want.
+    leaving ``next_observations`` out, which other libraries want; ``observation_bits`` is how many significant bits of
+    each observation are kept, of the 24 of a float32: with 12 a file is about a third smaller.
 
     MetaDrive's tasks have a driver model of their own, which serves as behaviour there: nothing is trained.
 
@@ -76,9 +81,9 @@ def collect(
     spec = EnvSpec.of(env)
     settings = settings or CollectSettings()
     progress = progress or Silence()
-    _check(steps, episodes, workers, seed, limits)
+    _check(steps, episodes, workers, seed, limits, observation_bits)
     path = Path(out) if out is not None else Path(f"{_file_name(spec)}.hdf5")
-    recipe = _recipe(spec, steps, episodes, seed, limits, compact, settings)
+    recipe = _recipe(spec, steps, episodes, seed, limits, compact, observation_bits, settings)
     parts = path.with_name(f"{path.name}.part")
     if _open(path, parts, recipe, resume):
         return path
@@ -103,7 +108,7 @@ def collect(
         )
         recording = recorder.run(parts, progress)
         facts = pool.facts
-    candidates = _episodes(recording, facts, spec.name)
+    candidates = _episodes(recording, facts, spec.name, observation_bits)
     wanted = known or default_limits(candidates)
     kept = thin(
         candidates.total_costs,
@@ -120,7 +125,11 @@ def collect(
     return path
 
 
-def _check(steps: int, episodes: int, workers: int | None, seed: int, limits: Sequence[float] | None) -> None:
+def _check(
+    steps: int, episodes: int, workers: int | None, seed: int, limits: Sequence[float] | None, observation_bits: int
+) -> None:
+    if not 1 <= observation_bits <= FLOAT_BITS:
+        raise TracrlError(f"--observation-bits is {observation_bits}; expected 1 to {FLOAT_BITS}.")
     for option, value, least in (("--steps", steps, 1), ("--episodes", episodes, 1), ("--seed", seed, 0)):
         if value < least:
             raise TracrlError(f"{option} is {value}; expected at least {least}.")
@@ -151,6 +160,7 @@ def _recipe(
     seed: int,
     limits: Sequence[float] | None,
     compact: bool,
+    observation_bits: int,
     settings: CollectSettings,
 ) -> dict[str, Any]:
     """All that was chosen, as plain values: the same recipe means the same collection."""
@@ -161,6 +171,7 @@ def _recipe(
         "seed": seed,
         "limits": None if limits is None else [float(limit) for limit in limits],
         "compact": compact,
+        "observation_bits": observation_bits,
         "settings": asdict(settings),
     }
     return json.loads(json.dumps(given))
@@ -190,7 +201,7 @@ def _compare(there: Any, here: dict[str, Any], where: Path) -> None:
             raise TracrlError(f"{where} holds another collection, whose {key} differs{said}: choose another --out.")
 
 
-def _episodes(recording: Recording, facts: EnvFacts, name: str) -> Episodes:
+def _episodes(recording: Recording, facts: EnvFacts, name: str, observation_bits: int) -> Episodes:
     """The candidates as a data set, with the actions that were carried out."""
     rollouts = recording.rollouts
     ends = np.cumsum([len(rollout) for rollout in rollouts]) - 1
@@ -200,18 +211,26 @@ def _episodes(recording: Recording, facts: EnvFacts, name: str) -> Episodes:
     drawn = np.concatenate([rollout.actions for rollout in rollouts])
     return Episodes.from_arrays(
         {
-            "observations": np.concatenate([rollout.observations[:-1] for rollout in rollouts]),
+            "observations": rounded(np.concatenate([r.observations[:-1] for r in rollouts]), observation_bits),
             "actions": to_box(drawn, facts.action_low, facts.action_high),
             "rewards": np.concatenate([rollout.rewards for rollout in rollouts]),
             "costs": np.concatenate([rollout.costs for rollout in rollouts]),
             "terminals": terminals,
             "timeouts": timeouts,
-            "final_observations": np.stack([rollout.observations[-1] for rollout in rollouts]),
+            "final_observations": rounded(np.stack([r.observations[-1] for r in rollouts]), observation_bits),
         },
         where=name,
         action_low=facts.action_low,
         action_high=facts.action_high,
     )
+
+
+def rounded(numbers: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
+    """The nearest numbers of so many significant bits; what is left of the others are zeros, which pack well."""
+    if bits == FLOAT_BITS:
+        return numbers
+    fraction, exponent = np.frexp(numbers)
+    return np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits).astype(np.float32)
 
 
 def _metadata(
@@ -238,5 +257,7 @@ def _command(spec: EnvSpec, recipe: dict[str, Any]) -> str:
     words += [f"--max-steps={spec.max_steps}"] if spec.max_steps is not None else []
     words += ["--limits", *(f"{limit:g}" for limit in recipe["limits"])] if recipe["limits"] is not None else []
     words += ["--compact"] if recipe["compact"] else []
+    bits = recipe["observation_bits"]
+    words += [f"--observation-bits={bits}"] if bits != FLOAT_BITS else []
     changed = recipe["settings"] != json.loads(json.dumps(asdict(CollectSettings())))
     return shlex.join(words) + f" (version {tracrl.__version__}{', with settings of its own' if changed else ''})"

@@ -26,7 +26,10 @@ def search_path() -> list[tuple[str, Path]]:
     places = [("~/.dsrl/datasets", Path.home() / ".dsrl" / "datasets"), ("tracrl's cache", cache_directory())]
     if directory := os.environ.get("DSRL_DATASET_DIR"):
         places.insert(0, ("$DSRL_DATASET_DIR", Path(directory).expanduser()))
-    return [*places, ("bundled with tracrl", Path(str(resources.files(__package__))) / "bundled")]
+    package = Path(str(resources.files("tracrl")))
+    if (clone := package.parent / "datasets").is_dir():
+        places.append(("datasets/ of the clone", clone))
+    return [*places, ("bundled with tracrl", package / "data" / "bundled")]
 
 
 def find_dataset(task: Task) -> tuple[Path, str] | None:
@@ -75,7 +78,7 @@ def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | No
         searched = ", ".join(str(directory) for _, directory in search_path())
         raise TracrlError(
             f"No data for {known.name} on this machine (searched {searched}): "
-            f"get DSRL's with `tracrl data fetch {known.name}`."
+            f"get DSRL's with `tracrl data fetch {known.name}`, or make one with `tracrl collect {known.name}`."
         )
     return found[0], known
 

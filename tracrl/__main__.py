@@ -1,0 +1,8 @@
+"""``python -m tracrl`` is the command ``tracrl``."""
+
+import sys
+
+from tracrl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
