@@ -37,13 +37,16 @@ def plot_scores(scores: Scores, path: Path, title: str) -> None:
         right = max(1.3, 1.08 * float(scores.normalised_costs.max()))
         axes.axvspan(-0.05, 1, color=SAFE_COLOUR, lw=0, zorder=0)
         axes.axvline(1, color="0.35", lw=1, ls="--", zorder=1)
-        for limit, colour in zip(dict.fromkeys(scores.limits), COLOURS * 9, strict=False):
+        limits = list(dict.fromkeys(scores.limits))
+        for place, (limit, colour) in enumerate(zip(limits, COLOURS * 9, strict=False)):
             which = np.array(scores.limits) == limit
             cost, reward = scores.normalised_costs[which].ravel(), scores.rewards[which].ravel()
             axes.scatter(cost, reward, s=12, color=colour, alpha=0.35, lw=0, zorder=2)
+            # Each smaller than the one before: means that coincide, as often at a cost of 0, can all be seen.
             axes.scatter(
-                cost.mean(), reward.mean(), s=90, color=colour, edgecolor="white", lw=1.2, zorder=3, label=f"{limit:g}"
-            )
+                cost.mean(), reward.mean(), s=45 * (len(limits) - place) + 15, color=colour, edgecolor="white", lw=1,
+                zorder=3, label=f"{limit:g}",
+            )  # fmt: skip
         axes.set_xlim(-0.05, right)
         low, high = float(scores.rewards.min()), float(scores.rewards.max())
         axes.set_ylim(min(0.0, low) - 0.05, max(1.0, high) + 0.05)
@@ -78,6 +81,8 @@ def plot_curves(
             axes.set_xlim(left=0)
             axes.margins(y=0.12)
             axes.grid(alpha=0.25)
-        panels[1].axhspan(min(0, panels[1].get_ylim()[0]), 1, color=SAFE_COLOUR, lw=0, zorder=0)
+        low, high = panels[1].get_ylim()
+        panels[1].axhspan(min(0, low), 1, color=SAFE_COLOUR, lw=0, zorder=0)
+        panels[1].set_ylim(low, max(high, 1.1))
         panels[1].axhline(1, color="0.35", lw=1, ls="--")
         panels[0].legend(title="cost limit", frameon=False, fontsize=8, title_fontsize=8)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,8 +110,8 @@ def test_what_happens_in_a_process_is_said_here(name: str, said: str) -> None:
 def test_a_process_that_dies_is_mourned() -> None:
     with RolloutPool(EnvSpec("tiny_envs:Road"), 1) as pool:
         behaviour = Learner(pool, 100, 0, LearnerSettings()).ppo.behaviour()
-        for process, _ in pool._open.values():
-            process.kill()
+        for pid in pool.processes.pids:
+            os.kill(pid, signal.SIGKILL)
         with pytest.raises(TracrlError, match="A simulator process of tiny_envs:Road died"):
             pool.play({0: behaviour}, [Order(0, 0, 0.5)], 20)
 

@@ -292,8 +292,8 @@ def test_what_was_scored_over_other_episodes_is_scored_as_asked(ball_data: Path,
 
 
 def test_nothing_starts_where_data_are_missing(tmp_path: Path) -> None:
-    plan = tiny_plan(tasks=["BallRun", "CarRun"], settings=())
-    with pytest.raises(TracrlError, match="because the data of CarRun are missing: tracrl data fetch CarRun"):
+    plan = tiny_plan(tasks=["BallRun", "AntRun"], settings=())
+    with pytest.raises(TracrlError, match="because the data of AntRun are missing: tracrl data fetch AntRun"):
         run_locally(plan, Store(tmp_path / "runs"), quiet())
     assert not (tmp_path / "runs").exists()
 
@@ -306,17 +306,17 @@ def test_data_that_changed_after_planning_are_refused(ball_data: Path, tmp_path:
 
 
 def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -> None:
-    words = ["study", "eta", "--tasks", "BallRun", "CarRun", "--plan", "--set", *TINY, "--out", str(tmp_path / "runs")]
+    words = ["study", "eta", "--tasks", "BallRun", "AntRun", "--plan", "--set", *TINY, "--out", str(tmp_path / "runs")]
     result = subprocess.run(
         [sys.executable, "-m", "tracrl.cli", *words], capture_output=True, text=True, timeout=60, check=False
     )
     assert result.returncode == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("BallRun", "CarRun"))]
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("BallRun", "AntRun"))]
     assert len(rows) == 8
     assert rows[0][:7] == ["BallRun", "TraC", "η", "0.25", "9", "60", "new"]
     assert rows[0][7] == "unknown"
     assert "the time is unknown" in result.stdout
-    assert "  tracrl data fetch CarRun" in result.stdout
+    assert "  tracrl data fetch AntRun" in result.stdout
     assert sorted(p.name for p in (tmp_path / "runs" / "study").iterdir()) == ["data.json"]
     unstarted = subprocess.run(
         [sys.executable, "-m", "tracrl.cli", *(w for w in words if w != "--plan")],
@@ -326,7 +326,7 @@ def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -
         check=False,
     )
     assert unstarted.returncode == 1
-    assert unstarted.stderr.startswith("tracrl: Nothing was started, because the data of CarRun are missing")
+    assert unstarted.stderr.startswith("tracrl: Nothing was started, because the data of AntRun are missing")
 
 
 def test_cores_and_memory_bound_how_many_run_side_by_side(

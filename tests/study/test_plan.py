@@ -116,13 +116,13 @@ def test_studies_share_the_runs_that_are_the_same(ball_data: Path) -> None:
 
 def test_missing_data_and_simulators_are_named_with_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "installed", lambda name: name == "bullet")
-    plan = make_plan("main", tasks=["BallRun", "CarRun", "easymean"], methods=["trac"])
+    plan = make_plan("main", tasks=["BallRun", "AntRun", "easymean"], methods=["trac"])
     assert plan.missing.sentence == (
-        "Nothing was started, because the data of CarRun, easymean and the simulator metadrive are missing: "
-        "tracrl data fetch CarRun easymean; tracrl sims install metadrive."
+        "Nothing was started, because the data of AntRun, easymean and the simulator metadrive are missing: "
+        "tracrl data fetch AntRun easymean; tracrl sims install metadrive."
     )
     assert not make_plan("main", tasks=["BallRun"], methods=["trac"]).missing
-    with pytest.raises(TracrlError, match="TraC on CarRun has no data on this machine: tracrl data fetch CarRun"):
+    with pytest.raises(TracrlError, match="TraC on AntRun has no data on this machine: tracrl data fetch AntRun"):
         _ = plan.stacks[1].identity
 
 

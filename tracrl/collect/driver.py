@@ -41,7 +41,7 @@ class Driver:
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
         model = importlib.import_module("metadrive.policy.idm_policy").IDMPolicy
-        driver = model(env.env.unwrapped._simulator.vehicle, seed % 2**32)  # type: ignore[attr-defined]
+        driver = model(env.env.unwrapped.vehicle, seed % 2**32)  # type: ignore[attr-defined]
         driver.DISTANCE_WANTED, driver.TIME_WANTED = self.gap, self.headway
         driver.disable_idm_deceleration = not self.sees_others
         deviation = np.array(self.deviation, np.float32)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-import rich.progress as bars
 from rich.console import Console
+from rich.progress import TaskID
 
+from tracrl.bars import TerminalBars
 from tracrl.collect.rollout import Rollout
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -89,31 +90,14 @@ class Silence:
         return None
 
 
-class Terminal:
+class Terminal(TerminalBars):
     """A bar with the rate, the remaining time and what is covered; plain lines where output is a file."""
 
     def __init__(self, console: Console):
-        self.console = console
-        self.bars = bars.Progress(
-            bars.TextColumn("{task.description}"),
-            bars.BarColumn(bar_width=20),
-            bars.MofNCompleteColumn(),
-            bars.TextColumn("{task.fields[rate]}"),
-            bars.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            bars.TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._tasks: dict[str, tuple[bars.TaskID, int, float]] = {}
+        super().__init__(console)
+        self._tasks: dict[str, tuple[TaskID, int, float]] = {}
         self._said = time.monotonic()
         self._note = ""
-
-    def __enter__(self) -> Self:
-        self.bars.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bars.__exit__(None, None, None)
 
     def learning(self, step: int, steps: int, front: Front) -> None:
         self._show("learning", "steps", min(step, steps), steps, str(front), step >= steps)

@@ -44,13 +44,6 @@ class Rollout:
         return len(self.rewards)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """What a process answers when it cannot go on: a sentence for the user."""
-
-    message: str
-
-
 def play(env: Environment, behaviour: Behaviour, order: Order) -> Rollout:
     """One episode, determined by the behaviour and the order alone."""
     reset_seed, noise_seed = np.random.SeedSequence(order.seed).generate_state(2, np.uint32)

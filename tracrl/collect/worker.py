@@ -1,8 +1,4 @@
-"""A simulator process: plays whole episodes as ordered and sends them back.
-
-A program of its own, neither forked nor spawned by ``multiprocessing``: it inherits no threads of torch's, and the
-user's script needs no guard.
-"""
+"""A simulator process: plays whole episodes as ordered and sends them back."""
 
 from __future__ import annotations
 
@@ -15,8 +11,9 @@ from pathlib import Path
 
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.environment import Environment, EnvSpec
-from tracrl.collect.rollout import Failure, play
+from tracrl.collect.rollout import play
 from tracrl.errors import TracrlError
+from tracrl.processes import Failure
 
 
 def serve(connection: Connection, spec: EnvSpec) -> None:

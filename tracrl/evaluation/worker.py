@@ -1,8 +1,4 @@
-"""A simulator process: plays whole episodes with a NumPy policy and sends back what they scored.
-
-Started as a program of its own (not forked, not through ``multiprocessing``'s spawn), so that it inherits neither
-torch's threads nor the need for a guard in the user's script.
-"""
+"""A simulator process: plays whole episodes with a NumPy policy and sends back what they scored."""
 
 from __future__ import annotations
 

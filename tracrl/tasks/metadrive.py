@@ -46,6 +46,11 @@ class MetaDriveEnv(SafeEnv):
             self._generator = part("metadrive.utils.random_utils").get_np_random
         self._closed = False
 
+    @property
+    def vehicle(self) -> Any:
+        """The car that is driven, as MetaDrive has it."""
+        return self._simulator.vehicle
+
     def _begin(self, seed: int) -> NDArray[Any]:
         seed_traffic(self._simulator, self._generator(seed))
         return self._simulator.reset()
@@ -63,7 +68,7 @@ class MetaDriveEnv(SafeEnv):
             from tracrl.tasks.topdown import RoadPainter
 
             self._painter = RoadPainter(self._simulator.current_map)
-        agent = self._simulator.vehicle
+        agent = self.vehicle
         cars = self._simulator.engine.traffic_manager.vehicles
         return self._painter.paint(agent, [car for car in cars if car is not agent])
 

@@ -39,7 +39,7 @@ class Checkpoint:
                 header = json.loads((file.metadata() or {})["tracrl"])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             if header.pop("format") != FORMAT:
-                raise TracrlError(f"{path} was written by another version of tracrl; train again with another --out.")
+                raise TracrlError(f"{path} was written by another version of tracrl; begin anew with another --out.")
             return cls(header.pop("step"), tensors, header)
         except (SafetensorError, KeyError, ValueError, OSError) as error:
-            raise TracrlError(f"{path} is not a whole checkpoint ({error}); train again with another --out.") from error
+            raise TracrlError(f"{path} is not a whole checkpoint ({error}); begin anew with another --out.") from error

@@ -6,10 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, Self
 
-import rich.progress as bars
 from rich.console import Console
+from rich.progress import TaskID
 from torch import Tensor
 
+from tracrl.bars import TerminalBars
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import RunSpec
 
@@ -54,46 +55,29 @@ class Silence:
         return None
 
 
-class Terminal:
+class Terminal(TerminalBars):
     """A bar with the rate, the remaining time, the loss and the latest scores; plain lines where output is a file."""
 
     def __init__(self, console: Console):
-        self.console = console
-        self.bars = bars.Progress(
-            bars.TextColumn("{task.fields[phase]}"),
-            bars.BarColumn(bar_width=24),
-            bars.MofNCompleteColumn(),
-            bars.TextColumn("{task.fields[rate]}"),
-            bars.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            bars.TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = bars.TaskID(0)
+        super().__init__(console)
+        self._task = TaskID(0)
         self._note = ""
         self._began = self._said = 0.0
         self._first = self._updates = self._runs = 0
-
-    def __enter__(self) -> Self:
-        self.bars.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bars.__exit__(None, None, None)
 
     def start(self, step: int, updates: int, runs: Sequence[RunSpec]) -> None:
         self._first, self._updates, self._runs = step, updates, len(runs)
         self._began = self._said = time.monotonic()
         if step:
             self.console.print(f"Going on after update {step}.")
-        self._task = self.bars.add_task("", total=updates, completed=step, phase="starting", rate="", note="")
+        self._task = self.bars.add_task("starting", total=updates, completed=step, rate="", note="")
 
     def advance(self, step: int, phase: str, loss: Tensor) -> None:
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = (step - self._first) / seconds
         shown = f"{rate:.3g} updates/s of {self._runs} run{'s' if self._runs > 1 else ''}"
         note = f"loss {float(loss.mean()):.4g}{self._note}"
-        self.bars.update(self._task, completed=step, phase=phase, rate=shown, note=note)
+        self.bars.update(self._task, completed=step, description=phase, rate=shown, note=note)
         now = time.monotonic()
         if not self.console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or step == self._updates):
             self._said = now
@@ -104,7 +88,7 @@ class Terminal:
             )
 
     def evaluating(self, done: int, episodes: int) -> None:
-        self.bars.update(self._task, phase=f"evaluating {done}/{episodes}")
+        self.bars.update(self._task, description=f"evaluating {done}/{episodes}")
 
     def evaluated(self, scores: Scores) -> None:
         means = scores.means()

@@ -1,0 +1,32 @@
+"""Progress in a terminal: bars that show how far, how fast, how long still, and a note."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rich import progress
+from rich.console import Console
+
+
+class TerminalBars:
+    """Bars with the fields ``rate`` and ``note``. Where output is a file they are not drawn; lines are said instead."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.bars = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=20),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            progress.TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Self:
+        self.bars.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.__exit__(None, None, None)
