@@ -57,7 +57,7 @@ def main() -> None:
                 axes.plot([0, values[-1]], [0, times[-1]], ls="--", lw=1, color="0.6", label="proportional")
                 axes.legend(frameon=False, fontsize=8)
             axes.set_xlabel(axis)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.12 * max(times))
             axes.set_xlim(left=0)
             axes.grid(alpha=0.25)
         panels[0].set_ylabel("ms an update")
