@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,14 @@ class Rates:
         return Rates([*(m for _, m in self._by_kind), *others])
 
     def find(self, stack: StackSpec, device: str) -> Measurement | None:
+        """Of the same kind; on a CPU, where a run costs the same in any stack, also of another number of runs."""
         kind = kind_of(stack, device)
-        return next((m for k, m in reversed(self._by_kind) if k == kind), None)
+        if (exact := next((m for k, m in reversed(self._by_kind) if k == kind), None)) or device != "cpu":
+            return exact
+        alike = next((m for k, m in reversed(self._by_kind) if {**k, "runs": kind["runs"]} == kind), None)
+        if alike is None:
+            return None
+        return replace(alike, seconds_per_update=alike.seconds_per_update * kind["runs"] / alike.kind["runs"])
 
     def seconds(self, stack: StackSpec, device: str, cores: int, updates_done: int = 0) -> float | None:
         """What is left of a stack on so many cores; None where nothing of its kind was measured."""
