@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.methods.test_transitions import three_episodes
 from tracrl.data.episodes import Episodes
 from tracrl.methods.coptidice import COptiDICE, COptiDICELearner, bound_weights, divergence, weight
 from tracrl.methods.method import RunSpec
@@ -31,6 +32,29 @@ def test_bound_weights_by_hand() -> None:
     assert kl.tolist() == pytest.approx([(0.5 * math.log(0.5) + 1.5 * math.log(1.5)) / 2, 0.0], abs=1e-6)
     flatter, _ = bound_weights(ell, torch.tensor([2.0, 1.0]))
     assert 0.5 < flatter[0, 0] < 1
+
+
+def small_learner(data: Episodes) -> COptiDICELearner:
+    return COptiDICE(gamma=0.5, batch_size=64, hidden=(4,), reward_scale=1.0).learner(data, [RunSpec(3.0, 0)], CPU)
+
+
+def test_advantages_by_hand() -> None:
+    """e = r − λ c + γ ν(s') − ν(s), and the same of the cost; the flow goes on, or ends by itself or by time."""
+    learner = small_learner(three_episodes())
+    batch = learner.transitions.at(torch.tensor([[0, 2, 1, 4]]))  # goes on, goes on, ended by itself, ended by time
+    now, following = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([[10.0, -6.0, 100.0, 100.0]])
+    e = learner.advantage(batch, now, following, torch.tensor([0.25]))
+    assert e[0].tolist() == [0 - 0.25 + 5 - 1, 2 - 0.25 - 3 - 2, 1 - 0.25 - 3, 4 - 0.25 - 4]
+    costs = learner.cost_advantage(batch, now, following)
+    assert costs[0].tolist() == [1 + 5 - 1, 1 - 3 - 2, 1 - 3, 1 - 4]
+
+
+def test_the_flow_leaves_every_state_without_final_observations_too() -> None:
+    """What followed a time-out is not asked for: a state that is entered there has its way out in the batch."""
+    learner = small_learner(three_episodes(final=False))
+    batch = learner.transitions.draw(learner.key(0), 500)
+    assert set(batch.observations[batch.last == 1].flatten().tolist()) == {1, 4, 5}
+    assert batch.first.mean().item() == pytest.approx(learner.first_share, abs=0.1)
 
 
 def gamble(chance: float = 1.0) -> Episodes:

@@ -57,6 +57,13 @@ def test_a_timeout_with_unknown_successor_is_left_out() -> None:
         Transitions(three_episodes(final=False).select([2]), 1, CPU)
 
 
+def test_where_timeouts_end_nothing_needs_to_follow_them() -> None:
+    batch = Transitions(three_episodes(final=False), 2, CPU, timeouts_end=True).draw(KEY, 2000)
+    assert set(batch.observations.flatten().tolist()) == {0, 1, 2, 3, 4, 5}
+    assert set(batch.observations[batch.last == 1].flatten().tolist()) == {1, 4, 5}
+    assert Transitions(three_episodes(final=False).select([2]), 1, CPU, timeouts_end=True).draw(KEY[:1], 5).last.all()
+
+
 def test_first_observations() -> None:
     first = Transitions(three_episodes(), 2, CPU).draw_first(KEY, 3000)
     values, counts = first.unique(return_counts=True)

@@ -141,7 +141,7 @@ class COptiDICELearner(Learner):
     def __init__(self, method: COptiDICE, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
         super().__init__(method, data, runs, device)
         self.method = method
-        self.transitions = Transitions(data, len(runs), device, method.reward_scale)
+        self.transitions = Transitions(data, len(runs), device, method.reward_scale, timeouts_end=True)
         steps, scale = episode_steps(data), 1.0 if method.reference_quirks else 1 - method.gamma
         thresholds = [scale * discounted_threshold(run.limit, method.gamma, steps) for run in runs]
         self.threshold = torch.tensor(thresholds, device=device)
@@ -172,7 +172,7 @@ class COptiDICELearner(Learner):
         nu_loss = (nu_first + w * e - method.alpha * divergence(w)).mean(1)
 
         chi, chi_next, chi_first = self.values(self.chi, batch, first)
-        ell = chi_first + w * (batch.costs + self.more(batch) * chi_next - chi)
+        ell = chi_first + w * self.cost_advantage(batch, chi, chi_next)
         weights, kl = bound_weights(ell.detach(), tau.detach())
         if method.epsilon == 0:
             weights, kl = torch.ones_like(weights), torch.zeros_like(kl)
@@ -206,6 +206,10 @@ class COptiDICELearner(Learner):
     def advantage(self, batch: Batch, nu: Tensor, nu_next: Tensor, multiplier: Tensor) -> Tensor:
         """e = r − λ c + γ ν(s') − ν(s)."""
         return batch.rewards - multiplier[:, None] * batch.costs + self.more(batch) * nu_next - nu
+
+    def cost_advantage(self, batch: Batch, chi: Tensor, chi_next: Tensor) -> Tensor:
+        """c + γ χ(s') − χ(s)."""
+        return batch.costs + self.more(batch) * chi_next - chi
 
     def more(self, batch: Batch) -> Tensor:
         """γ, or 0 where the flow ends."""

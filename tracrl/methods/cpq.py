@@ -15,7 +15,7 @@ enough is reached, and through the Bellman equation every action ends up unsafe.
 
 ``reference_quirks`` gives the form in which the benchmark's reference library computes it: no penalty (there it has no
 gradient), no slope where unsafe, the least of the cost critics, and rewards that end at a time-out while costs never
-end.
+end. Where an episode ended by itself and the data lack its final observation, they go on from the last one: s' = s.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 **A time-out is not an end.** The clock that stops an episode after T steps is not part of the observation, so a critic
 cannot know it: at a time-out both the reward and the cost target go on with the value of the observation that
 followed. Only where an episode ended by itself is there nothing more to come, of rewards and of costs alike. Where
-the data do not say what followed a time-out, that one transition is left out.
+the data do not say what followed a time-out, that one transition is left out, unless a method ends there anyway
+(``timeouts_end``).
 
 **The limit κ is a bound on an episode's summed cost, a cost critic is a discounted sum.** κ spread evenly over the T
 steps of a full episode is, discounted by the method's own γ, the threshold l = κ / T · (1 − γ^T) / (1 − γ)
@@ -68,7 +69,16 @@ class Batch:
 class Transitions:
     """The data on the device, to draw transitions from. The observations are kept once: s' is the next row's s."""
 
-    def __init__(self, data: Episodes, runs: int, device: torch.device, reward_scale: float = 1.0):
+    def __init__(
+        self,
+        data: Episodes,
+        runs: int,
+        device: torch.device,
+        reward_scale: float = 1.0,
+        *,
+        timeouts_end: bool = False,
+    ):
+        """``timeouts_end``: nothing behind a time-out counts, so that all rows can be drawn from any data."""
         self.observations = torch.from_numpy(data.observations).to(device)
         self.actions = torch.from_numpy(data.scaled_actions()).to(device)
         self.rewards = torch.from_numpy(data.rewards * np.float32(reward_scale)).to(device)
@@ -78,7 +88,8 @@ class Transitions:
         self.terminated = torch.from_numpy(data.terminated).to(device)
         usable, final = data.lengths, data.final_observations
         if final is None:
-            usable = usable - ~data.terminated
+            if not timeouts_end:
+                usable = usable - ~data.terminated
             final = data.observations[data.offsets[1:] - 1]  # behind an end nothing counts: any observation will do
         self.final = torch.from_numpy(final).to(device)
         if not usable.any():
