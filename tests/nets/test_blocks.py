@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from tracrl.nets import random
 from tracrl.nets.blocks import ROWS
 from tracrl.nets.stacked import StackedMLP, generators
 
@@ -25,6 +29,45 @@ def test_blocks_are_the_plain_products(hidden: str, members: int | None) -> None
     assert torch.allclose(result.double(), precise, atol=1e-5)
     for mine, theirs in zip(gradients, expected, strict=True):
         assert torch.allclose(mine.double(), theirs, rtol=1e-4, atol=1e-5 * theirs.abs().max().item())
+
+
+class Rooms(TorchDispatchMode):
+    """Notes the shapes of the rooms that are made for layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.new_empty.default:
+            self.shapes.append(tuple(result.shape))
+        return result
+
+
+def test_without_gradients_hidden_layers_share_the_room_of_a_block() -> None:
+    network = StackedMLP(generators([0, 1]), (5, 16, 2))
+    x = torch.randn(2, 2 * ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
+    with Rooms() as kept:
+        result = network(x)
+    with Rooms() as shared, torch.no_grad():
+        again = network(x)
+    assert kept.shapes == [(2, 2 * ROWS + 7, 16), (2, 2 * ROWS + 7, 2)]
+    assert shared.shapes == [(2, ROWS, 16), (2, 2 * ROWS + 7, 2)]
+    assert torch.equal(result, again)
+
+
+def test_dropout_is_the_same_without_gradients() -> None:
+    network = StackedMLP(generators([0, 1]), (5, 16, 16, 2), dropout=0.25)
+    x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
+
+    def key(stream: int) -> torch.Tensor:
+        return random.keys(torch.tensor([0, 1]), torch.tensor(3), stream)
+
+    with torch.no_grad():
+        alone = network(x, key)
+    assert torch.equal(network(x, key), alone)
+    assert not torch.equal(network(x), alone)
 
 
 def test_frozen_weights_need_no_gradients() -> None:

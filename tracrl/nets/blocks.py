@@ -35,15 +35,18 @@ def blocked_mlp(
     Between layers is a ReLU, a ReLU with dropout, or a tanh. Differentiable once, in x and in the layers.
     """
     parameters = (t for layer in layers for t in layer)
-    return _BlockedMLP.apply(x, members, tanh, masks, *parameters)  # type: ignore[no-untyped-call]
+    # Inside a function's forward pass gradients are always off: whether they are asked for is known only here.
+    return _BlockedMLP.apply(x, members, tanh, masks, torch.is_grad_enabled(), *parameters)  # type: ignore[no-untyped-call]
 
 
 class _BlockedMLP(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, members: int, tanh: bool, masks: Masks | None, *parameters: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, members: int, tanh: bool, masks: Masks | None, gradients: bool, *parameters: Tensor
+    ) -> Tensor:
         weights, biases = parameters[0::2], parameters[1::2]
         networks, rows = len(weights[0]), x.shape[1]
-        kept = any(ctx.needs_input_grad)
+        kept = gradients and any(ctx.needs_input_grad)
         # What the backward pass needs; without one, hidden layers share the room of a single block.
         outputs = [x.new_empty(networks, rows if kept else min(rows, ROWS), w.shape[2]) for w in weights[:-1]]
         outputs.append(x.new_empty(networks, rows, weights[-1].shape[2]))
@@ -71,7 +74,7 @@ class _BlockedMLP(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         count = (len(ctx.saved_tensors)) // 2
         x, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
-        need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[4:])
+        need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[5:])
         of_x = torch.zeros_like(x) if need_x else None
         of_weights = [torch.zeros_like(w) for w in weights] if need_layers else []
         of_biases = [w.new_zeros(len(w), 1, w.shape[2]) for w in weights] if need_layers else []
@@ -92,7 +95,7 @@ class _BlockedMLP(torch.autograd.Function):
                     elif of_x is not None:
                         of_x[run, part].addmm_(delta, weights[0][g].t())
         of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
-        return of_x, None, None, None, *(of_layers or [None] * (2 * len(weights)))
+        return of_x, None, None, None, None, *(of_layers or [None] * (2 * len(weights)))
 
 
 def _relu_backward(gradient: Tensor, result: Tensor) -> Tensor:
