@@ -99,6 +99,15 @@ def test_one_that_fails_does_not_stop_the_others(ball_data: Path, tmp_path: Path
     assert (store.run(cloning).policy).stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("workers", [None, 1])
+def test_a_gpu_that_is_asked_for_and_not_there_is_said(ball_data: Path, tmp_path: Path, workers: int | None) -> None:
+    words = "--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu."
+    without = Machine(cores=(0,), memory=8 << 30, gpus=0)
+    with pytest.raises(TracrlError, match=words):
+        run_locally(tiny_plan(), Store(tmp_path / "runs"), quiet(), device="cuda", workers=workers, machine=without)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_worker_that_is_killed_is_started_again_and_goes_on(
     ball_data: Path, tmp_path: Path, undisturbed: Store
 ) -> None:

@@ -67,6 +67,8 @@ def run_locally(
     if plan.missing:
         raise TracrlError(plan.missing.sentence)
     machine = machine or Machine.this()
+    if device == "cuda" and not machine.gpus:
+        raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
     used = "cuda" if device != "cpu" and machine.gpus else "cpu"
     store.prepare(plan)
     board = Board(plan, store, console, used, len(machine.cores))
