@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracrl.study.measured import Measurement, Rates, kind_of
+from tracrl.study.measured import Measurement, Rates, kind_of, memory_of
 from tracrl.study.plan import StackSpec, make_plan
 
 
@@ -40,3 +40,10 @@ def test_another_batch_is_another_kind() -> None:
     measured = Measurement(kind_of(stack([0]), "cpu"), 0.01, 0.2, 1)
     other = stack([0], settings=("batch_size=8",))
     assert Rates([measured]).find(other, "cpu") is None
+
+
+def test_memory_is_that_of_a_stack_of_as_many_runs() -> None:
+    three, nine = stack([0]), stack([0, 10, 20])
+    rates = Rates([Measurement(kind_of(three, "cpu"), 0.01, 0.2, memory=123)])
+    assert memory_of(three, rates, "cpu") == 123
+    assert memory_of(nine, rates, "cpu") == memory_of(nine, Rates([]), "cpu") > memory_of(three, Rates([]), "cpu")

@@ -91,7 +91,8 @@ class Rates:
 
 def memory_of(stack: StackSpec, rates: Rates, device: str, cores: int = 1) -> int:
     """Bytes that a stack needs: measured, or a rough sum of what it holds."""
-    if (found := rates.find(stack, device)) is not None:
+    found = rates.find(stack, device)
+    if found is not None and found.kind["runs"] == len(stack.trained):  # more runs hold more
         return found.memory
     task, settings = get_task(stack.task), asdict(stack.method)
     runs, rows = len(stack.trained), 0 if stack.data is None else stack.data.rows
