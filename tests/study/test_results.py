@@ -130,7 +130,12 @@ def cut(path: Path) -> None:
         ("scores.json", lambda p: edit(p, lambda s: s.__setitem__("task", "CarRun"))),
         ("best_scores.json", cut),
         ("evaluations.csv", lambda p: p.write_text("\n".join(p.read_text().splitlines()[:-3]))),
+        ("evaluations.csv", lambda p: p.write_text("\n".join(p.read_text().splitlines()[1:]))),
+        ("evaluations.csv", lambda p: p.write_bytes(p.read_bytes()[:100] + b"\xff\xfe" + p.read_bytes()[100:])),
+        ("evaluations.csv", lambda p: p.write_text(p.read_text().replace("normalised_cost", "cost_of"))),
         ("metrics.csv", lambda p: p.write_text(p.read_text().replace("loss", "lost"))),
+        ("metrics.csv", lambda p: p.write_text("\n".join(p.read_text().splitlines()[1:]))),
+        ("metrics.csv", lambda p: p.write_bytes(b"\xff" + p.read_bytes())),
     ],
 )
 def test_what_was_edited_or_cut_is_refused_in_a_sentence(

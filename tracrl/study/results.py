@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import hashlib
 import json
 import math
@@ -174,9 +176,15 @@ def read_run(path: Path) -> list[Result]:
         check_seal(path)
     final = _scores(run.scores, facts)
     best = _scores(run.best_scores, facts) if run.best_scores.exists() else None
-    evaluations, metrics = read_log(run.evaluations), read_log(run.metrics)
-    if not is_sealed(path):
-        _check_against_log(run, final, evaluations, facts)
+    runs = list(zip(final.limits, final.seeds, strict=True))
+    with _reading(run.evaluations):
+        evaluations = read_log(run.evaluations)
+        if not is_sealed(path):
+            _check_against_log(run, final, evaluations, facts)
+        curves = [_curve(evaluations, limit, seed) for limit, seed in runs]
+    with _reading(run.metrics):
+        metrics = read_log(run.metrics)
+        losses = [_losses(metrics, limit, seed) for limit, seed in runs]
     return [
         Result(
             stack=facts,
@@ -186,10 +194,10 @@ def read_run(path: Path) -> list[Result]:
             costs=final.normalised_costs[i],
             best_rewards=None if best is None else best.rewards[i],
             best_costs=None if best is None else best.normalised_costs[i],
-            curve=_curve(run.evaluations, evaluations, limit, seed),
-            losses=_losses(run.metrics, metrics, limit, seed),
+            curve=curves[i],
+            losses=losses[i],
         )
-        for i, (limit, seed) in enumerate(zip(final.limits, final.seeds, strict=True))
+        for i, (limit, seed) in enumerate(runs)
     ]
 
 
@@ -293,25 +301,26 @@ def _check_against_log(
             )
 
 
-def _curve(
-    path: Path, rows: Sequence[Mapping[str, str]], limit: float, seed: int
-) -> tuple[tuple[int, float, float], ...]:
-    mine = [row for row in rows if row["limit"] == f"{limit:g}" and row["seed"] == str(seed)]
+@contextlib.contextmanager
+def _reading(log: Path) -> Iterator[None]:
+    """Whatever is wrong with a log's lines is one sentence."""
     try:
-        return tuple((int(r["step"]), float(r["normalised_reward"]), float(r["normalised_cost"])) for r in mine)
-    except (KeyError, ValueError) as error:
-        raise TracrlError(f"{path} was edited or cut off ({error!r}).") from error
+        yield
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
+        raise TracrlError(f"{log} was edited or cut off ({type(error).__name__}: {error}).") from error
 
 
-def _losses(path: Path, rows: Sequence[Mapping[str, str]], limit: float, seed: int) -> tuple[tuple[int, float], ...]:
+def _curve(rows: Sequence[Mapping[str, str]], limit: float, seed: int) -> tuple[tuple[int, float, float], ...]:
+    mine = [row for row in rows if row["limit"] == f"{limit:g}" and row["seed"] == str(seed)]
+    return tuple((int(r["step"]), float(r["normalised_reward"]), float(r["normalised_cost"])) for r in mine)
+
+
+def _losses(rows: Sequence[Mapping[str, str]], limit: float, seed: int) -> tuple[tuple[int, float], ...]:
     """Thinned. A method that is trained once for all limits has logged it once a seed."""
     mine = [row for row in rows if row["seed"] == str(seed)]
     mine = [row for row in mine if row["limit"] == f"{limit:g}"] or mine
     every = max(1, -(-len(mine) // _LOSS_POINTS))
-    try:
-        return tuple((int(row["step"]), float(row["loss"])) for row in mine[every - 1 :: every])
-    except (KeyError, ValueError) as error:
-        raise TracrlError(f"{path} was edited or cut off ({error!r}).") from error
+    return tuple((int(row["step"]), float(row["loss"])) for row in mine[every - 1 :: every])
 
 
 def _compare(there: Sequence[Result], here: Sequence[Result]) -> str:
