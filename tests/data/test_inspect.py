@@ -266,6 +266,10 @@ def test_findings(tmp_path: Path) -> None:
     assert checked(tmp_path, {"terminals": arrays["terminals"] | arrays["timeouts"]}) == [
         "1 rows have both 'terminals' and 'timeouts' and count as terminated."
     ]
+    # A column beside a flat array: both are read row by row.
+    column = (arrays["terminals"] | arrays["timeouts"])[:, None]
+    for changes in ({"terminals": column}, {"terminals": column[:, 0], "timeouts": arrays["timeouts"][:, None]}):
+        assert checked(tmp_path, changes) == ["1 rows have both 'terminals' and 'timeouts' and count as terminated."]
     assert checked(tmp_path, {"next_observations": None}) == [
         "there are neither 'next_observations' nor 'final_observations', so methods that learn a value function "
         "cannot use these data."

@@ -287,7 +287,9 @@ def _oddities(episodes: Episodes, path: Path) -> Iterator[str]:
         actions = file["actions"][: episodes.rows].astype(np.float32)
         both = np.zeros(1, bool)
         if "terminals" in file and "timeouts" in file:
-            both = file["terminals"][...].astype(bool) & file["timeouts"][...].astype(bool)
+            # One of them may be a column and the other flat.
+            terminals, timeouts = (file[key][...].reshape(-1).astype(bool) for key in ("terminals", "timeouts"))
+            both = terminals & timeouts
         broken = _unchained(file, episodes) if "next_observations" in file else 0
     if broken:
         yield (
