@@ -63,6 +63,17 @@ def test_the_search_path_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert search_path()[-1][1].name == "bundled"
 
 
+def test_beside_an_installed_package_datasets_is_another_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "tracrl"
+    monkeypatch.setattr("tracrl.data.locate.resources.files", lambda _: package)
+    (package.parent / "datasets").mkdir(parents=True)
+    assert "datasets/ of the clone" not in dict(search_path())
+    (package.parent / "pyproject.toml").touch()
+    assert dict(search_path())["datasets/ of the clone"] == package.parent / "datasets"
+
+
 def test_a_tilde_in_the_environment_is_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSRL_DATASET_DIR", "~/data")
     assert search_path()[0] == ("$DSRL_DATASET_DIR", tmp_path / "home/data")

@@ -27,7 +27,9 @@ def search_path() -> list[tuple[str, Path]]:
     if directory := os.environ.get("DSRL_DATASET_DIR"):
         places.insert(0, ("$DSRL_DATASET_DIR", Path(directory).expanduser()))
     package = Path(str(resources.files("tracrl")))
-    if (clone := package.parent / "datasets").is_dir():
+    clone = package.parent / "datasets"
+    # Beside an installed package, a folder of this name is another package.
+    if clone.is_dir() and (package.parent / "pyproject.toml").is_file():
         places.append(("datasets/ of the clone", clone))
     return [*places, ("bundled with tracrl", package / "data" / "bundled")]
 
