@@ -106,7 +106,8 @@ def test_a_plan_has_an_identity_from_its_contents(ball_data: Path) -> None:
     assert Plan("eta", plan.stacks[::-1]).identity == plan.identity
     assert make_plan("eta", tasks=["BallRun"], settings=TINY, episodes=3).identity != plan.identity
     assert Plan("eta", plan.stacks[:-1]).identity != plan.identity
-    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    told = json.loads(json.dumps(plan.to_dict()))
+    assert tuple(map(StackSpec.from_dict, told["stacks"])) == plan.stacks
 
 
 def test_studies_share_the_runs_that_are_the_same(ball_data: Path) -> None:
@@ -178,6 +179,12 @@ def test_settings_are_changed_where_they_exist() -> None:
             "--set 'nothing=1': None of the methods of this study has a setting called 'nothing'",
         ),
         ({"settings": ["trac.nothing=1"]}, "--set 'trac.nothing=1': TraC has no setting called 'nothing'"),
+        ({"settings": ["cpq.alpha=1"]}, "--set 'cpq.alpha=1': CPQ is not part of this study."),
+        ({"settings": ["cqp.alpha=1"]}, "There is no method called 'cqp'"),
+        ({"settings": ["hidden=8"]}, "trac.hidden is 8; expected a list such as [256, 256]."),
+        ({"settings": ["hidden=[8.5]"]}, "trac.hidden is 8.5; expected a whole number."),
+        ({"settings": ["alpha=NaN"]}, "trac.alpha is nan; expected a finite number."),
+        ({"settings": ["eta=-Infinity"]}, "trac.eta is -inf; expected a finite number."),
         ({"settings": ["alpha=big"]}, "trac.alpha is 'big'; expected a number"),
         ({"settings": ["updates=1.5"]}, "trac.updates is 1.5; expected a whole number"),
         ({"settings": ["sides=left"]}, "trac.sides is 'left'; expected 'both' or 'desirable' or 'undesirable'"),
@@ -198,5 +205,3 @@ def test_an_edited_plan_is_said(ball_data: Path) -> None:
     del stack["limits"]
     with pytest.raises(TracrlError, match="This stack was not written by tracrl, or was edited"):
         StackSpec.from_dict(stack)
-    with pytest.raises(TracrlError, match="This plan was not written by tracrl, or was edited"):
-        Plan.from_dict({"stacks": []})

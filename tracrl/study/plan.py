@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import sys
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -194,13 +195,6 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         return {"study": self.study, "stacks": [stack.to_dict() for stack in self.stacks]}
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Plan:
-        try:
-            return cls(str(value["study"]), tuple(StackSpec.from_dict(stack) for stack in value["stacks"]))
-        except (KeyError, TypeError) as error:
-            raise TracrlError(f"This plan was not written by tracrl, or was edited ({error!r}).") from error
-
 
 def make_plan(
     study: str,
@@ -275,6 +269,8 @@ def parse_settings(given: Iterable[str], kinds: Sequence[type[Method]]) -> dict[
             raise TracrlError(f"--set {words!r}: expected name=value or method.name=value, such as updates=500.")
         owner, _, name = left.rpartition(".")
         name = name.replace("-", "_")
+        if owner and get_method(owner) not in kinds:
+            raise TracrlError(f"--set {words!r}: {get_method(owner).title} is not part of this study.")
         having = [k for k in kinds if name in {f.name for f in fields(k)} and owner in ("", k.name)]
         if not having:
             who = get_method(owner).title if owner else "None of the methods of this study"
@@ -373,9 +369,13 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
         if value in typing.get_args(kind):
             return value
         raise TracrlError(f"{where} is {value!r}; expected {' or '.join(map(repr, typing.get_args(kind)))}.")
-    if origin is tuple and isinstance(value, list | tuple):
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise TracrlError(f"{where} is {value!r}; expected a list such as [256, 256].")
         return tuple(_as_kind(where, item, typing.get_args(kind)[0]) for item in value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not abs(value) <= sys.float_info.max:
+            raise TracrlError(f"{where} is {value!r}; expected a finite number.")
         return float(value)
     if kind in (int, float, str, bool) and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
         raise TracrlError(f"{where} is {value!r}; expected {_KINDS[kind]}.")
