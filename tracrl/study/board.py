@@ -87,8 +87,7 @@ class Board:
             if outcome.state != "busy":
                 self.say(f"trying again: {stack.title}: {outcome.reason}")
             return
-        entry.state = "stopped" if outcome.state == "stopped" else outcome.state
-        entry.reason = outcome.reason
+        entry.state, entry.reason = outcome.state, outcome.reason
         log = self.store.desk(stack).log
         if outcome.state == "done":
             self.say(f"done: {stack.title}{_scores(entry.progress)} ({self.count('done')} of {len(self.entries)})")
