@@ -44,11 +44,11 @@ def test_dense_cells_give_first(plane: Plane) -> None:
     kept = thin(*plane, 150)
     assert set(cells[kept]) == set(cells), "no cell that was occupied is empty"
     before, after = (np.bincount(c, minlength=400) for c in (cells, cells[kept]))
-    cap = after.max()
     thinned = after < before
-    # The extremes may sit above the cap; all others that lost episodes are at it, or one below.
-    assert (after[thinned] >= cap - 1 - len(extremes(*plane, ()))).all()
-    assert (after[~thinned] == before[~thinned]).all()
+    assert thinned.any()
+    # No cell is fuller than those that gave, but for the last one handed out and the extremes, which always stay.
+    ends = np.bincount(cells[extremes(*plane, ())], minlength=400)
+    assert (after <= after[thinned].min() + 1 + ends).all()
 
 
 @pytest.mark.parametrize("limits", [(10.0,), (10.0, 20.0, 40.0), (65.0, 72.0)])
