@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -83,6 +84,15 @@ def test_own_file_from_training_to_policy_without_a_simulator(own_file: Path, tm
     assert "holds a finished run: go on with --resume" in refused(repeated)
 
 
+def test_own_data_may_name_a_task_of_their_own(tmp_path: Path) -> None:
+    write_hdf5(replace(make_small_data(), metadata={"task": "../My robot"}), tmp_path / "my.hdf5")
+    assert "--limits 25" in refused(tracrl("train", "trac", "--data", "my.hdf5", *TINY, cwd=tmp_path))
+    result = tracrl("train", "trac", "--data", "my.hdf5", "--limits", 4, *TINY, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert directory.name.startswith("My-robot-trac-")
+
+
 def test_nine_runs_of_a_task_in_one_process_then_evaluated(tmp_path: Path) -> None:
     options = ["--limits", 10, 20, 40, "--seeds", 0, 10, 20, "--episodes", 1, "--evaluations", 2, "--out", "run"]
     result = tracrl("train", "trac", "BallRun", *options, *TINY, cwd=tmp_path)
@@ -94,6 +104,8 @@ def test_nine_runs_of_a_task_in_one_process_then_evaluated(tmp_path: Path) -> No
     evaluated = tracrl("evaluate", "run", "--episodes", 2, cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
     assert "over seeds × 2 episodes" in evaluated.stdout
+    reported = tracrl("report", "run", "--out", "report", cwd=tmp_path)
+    assert reported.returncode == 0, reported.stderr
 
 
 def test_trained_without_evaluation_then_evaluated(tmp_path: Path) -> None:

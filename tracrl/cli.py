@@ -206,7 +206,7 @@ class TrainOptions(DataOptions):
     """the published settings, or a tenth of the work or less"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of matrix products on a GPU"""
+    """of TraC's matrix products on a GPU, where float32 means TF32; other methods are always float32"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
@@ -279,6 +279,7 @@ class EvaluateOptions:
 def evaluate(options: EvaluateOptions) -> int:
     from tracrl.evaluation.evaluate import SimulatorPool
     from tracrl.policy import load_policy
+    from tracrl.study.seal import renew
     from tracrl.train.directory import RunDirectory
 
     directory = RunDirectory(options.run) if options.run.is_dir() else None
@@ -297,6 +298,7 @@ def evaluate(options: EvaluateOptions) -> int:
         if directory.best.exists():
             best = pool.evaluate(load_policy(directory.best), episodes=options.episodes, seed=options.seed)
             best.save(directory.best_scores)
+    renew(directory.path)
     _show_run(directory.path)
     return 0
 
@@ -388,9 +390,9 @@ def _training_data(options: TrainOptions) -> Episodes:
 
 
 def _limits_of(data: Episodes) -> tuple[float, ...]:
-    from tracrl.tasks.table import get_task
+    from tracrl.tasks.table import all_tasks, get_task
 
-    if data.task is None:
+    if data.task not in all_tasks():
         raise TracrlError("Say which cost an episode may have: for example --limits 25 (tracrl data inspect helps).")
     return get_task(data.task).limits
 
@@ -398,8 +400,9 @@ def _limits_of(data: Episodes) -> tuple[float, ...]:
 def _simulator_for(data: Episodes, options: TrainOptions) -> str | None:
     """The task to evaluate on: the one that was asked for, else the file's own if its simulator is there."""
     from tracrl.tasks.simulators import installed, require, simulator_of
+    from tracrl.tasks.table import all_tasks
 
-    if options.no_eval or data.task is None:
+    if options.no_eval or data.task not in all_tasks():
         return None
     if options.task is not None:
         require(options.task)

@@ -45,6 +45,15 @@ def replacing(path: Path) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """For files that are added to: a full disk or a missing permission becomes one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TracrlError(_cannot_write(path, error)) from error
+
+
 def write_json(path: Path, value: Any) -> None:
     with replacing(path) as aside:
         aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -76,6 +76,8 @@ class Processes:
                     asked[connection] = job
                     self._send(connection, request(connection, job))
                 if not asked:
+                    if next(waiting, None) is not None:
+                        raise TracrlError(f"No simulator process of {self.name} is running.")
                     return
                 idle = [connection for connection in wait(list(asked)) if isinstance(connection, Connection)]
                 for connection in idle:

@@ -10,6 +10,7 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import SimulatorPool, episode_seeds, evaluate
 from tracrl.evaluation.worker import play
 from tracrl.policy import MLPPolicy, PolicyFacts
+from tracrl.processes import Processes
 
 
 def random_stack(policies: int, observation: int, action: int) -> MLPPolicy:
@@ -78,3 +79,10 @@ def test_a_policy_of_another_task_is_said() -> None:
 def test_no_episodes_is_said() -> None:
     with pytest.raises(TracrlError, match="--episodes is 0"):
         evaluate(random_stack(1, 7, 2), "BallRun", episodes=0)
+
+
+def test_without_processes_nothing_is_scored() -> None:
+    with pytest.raises(TracrlError, match="--workers is -1; expected at least 1"):
+        evaluate(random_stack(1, 7, 2), "BallRun", episodes=1, workers=-1)
+    with pytest.raises(TracrlError, match="No simulator process of BallRun is running"):
+        list(Processes("tracrl.evaluation.worker", "BallRun").share_out([1], lambda _, job: job))

@@ -26,6 +26,7 @@ from tracrl.policy import Policy
 from tracrl.train import fit as fit_module
 from tracrl.train.checkpoint import Checkpoint
 from tracrl.train.fit import Interrupted, fit
+from tracrl.train.logs import CsvLog
 from tracrl.train.progress import Silence
 from tracrl.train.stack import Stack, _parts
 
@@ -58,7 +59,15 @@ def test_limits_times_seeds_in_order(small_data: Episodes) -> None:
 
 
 def test_a_stack_is_its_runs_however_it_is_cut(small_data: Episodes) -> None:
+    runs = [fit_module.RunSpec(limit, seed) for limit in LIMITS for seed in SEEDS]
     together = fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS).policy
+    for threads, parts in ((1, 1), (2, 2), (4, 4)):
+        with Stack(SMALL, small_data, runs, torch.device("cpu"), threads=threads) as stack:
+            assert len(stack.learners) == parts
+            stack.update(SMALL.updates)
+            cut = stack.policy()
+        for name, tensor in cut.tensors.items():
+            assert np.allclose(tensor, together.tensors[name], atol=1e-5), (name, threads)
     for i, (limit, seed) in enumerate((limit, seed) for limit in LIMITS for seed in SEEDS):
         alone = fit(SMALL, small_data, limits=[limit], seeds=[seed]).policy
         for name, tensor in alone.tensors.items():
@@ -156,6 +165,38 @@ def test_a_finished_run_is_not_trained_again(small_data: Episodes, tmp_path: Pat
         fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run")
 
 
+def test_a_setting_that_is_gone_is_said(small_data: Episodes, tmp_path: Path) -> None:
+    fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["settings"]["old"] = 2
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "identity": "another"}))
+    with pytest.raises(TracrlError, match=r"settings differ in old \(2 there, None here\)"):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
+
+
+def test_what_a_kill_left_of_the_first_file_is_no_content(small_data: Episodes, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.123.part").write_text("{")
+    assert fit(SMALL, small_data, limits=[4.0], out=tmp_path / "run", resume=True).directory == tmp_path / "run"
+
+
+def test_data_that_are_refused_leave_the_threads_as_they_were(small_data: Episodes) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(TracrlError, match="No episode is safe"):
+            fit(BCSafe(updates=3), replace(small_data, costs=small_data.costs + 1), limits=[0.0, 0.5], seeds=SEEDS)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_every_line_of_the_log_belongs_to_its_phase(small_data: Episodes) -> None:
+    odd = replace(SMALL, updates=900, clone_updates=333, batch_size=3, hidden=(4,))  # logged every second update
+    for row in fit(odd, small_data, limits=[4.0]).history:
+        assert row["phase"] == ("cloning" if row["step"] <= 333 else "classification"), row["step"]
+
+
 def test_another_run_in_the_directory_is_said(small_data: Episodes, tmp_path: Path) -> None:
     out = tmp_path / "run"
     fit(SMALL, small_data, limits=LIMITS, out=out)
@@ -220,6 +261,15 @@ def test_a_full_disk_loses_nothing_that_was_saved(
     )
 
 
+def test_a_full_disk_under_the_log_is_said(tmp_path: Path) -> None:
+    log = CsvLog(tmp_path / "metrics.csv", ["step", "loss"], None)
+    log._file.close()
+    log._file = Path("/dev/full").open("w")  # noqa: SIM115
+    log._writer = csv.DictWriter(log._file, log.columns)
+    with pytest.raises(TracrlError, match=r"The disk is full: .*metrics.csv"):
+        log.write({"step": 1, "loss": 0.5})
+
+
 def test_cloning_everything_is_trained_once_for_all_limits(small_data: Episodes) -> None:
     run = fit(BCAll(updates=5, hidden=(8,)), small_data, limits=LIMITS, seeds=SEEDS)
     assert run.policy.facts.limits == (3, 3, 4, 4)
@@ -241,6 +291,7 @@ def test_divergence_is_said(small_data: Episodes) -> None:
         ([1.0], [3, 3], "--seeds names a value twice: 3 3"),
         ([-1.0], [0], "--limits must be numbers of 0 or more"),
         ([float("nan")], [0], "--limits must be numbers of 0 or more"),
+        ([1.0], [0, -1], "--seeds are 0 -1; expected whole numbers of 0 or more"),
     ],
 )
 def test_bad_limits_and_seeds_are_said(small_data: Episodes, limits: list[float], seeds: list[int], words: str) -> None:
@@ -281,3 +332,27 @@ def test_evaluated_on_the_way_final_and_best_are_kept_apart(tmp_path: Path) -> N
     for name in ("scores.json", "best_scores.json", "best.safetensors", "evaluations.csv"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
     assert resumed.best is not None
+
+
+def test_scores_of_an_earlier_policy_are_not_the_final_ones(tmp_path: Path) -> None:
+    data = tracrl.load_dataset("BallRun")
+    method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
+    options = {"limits": [10, 40], "evaluations": 4, "out": tmp_path / "run"}
+    with pytest.raises(Interrupted):
+        fit(method, data, evaluate_on="BallRun", episodes=2, progress=StopAt(12), **options)
+    unscored = fit(method, data, resume=True, **options)
+    assert unscored.scores is None
+    assert not (tmp_path / "run" / "scores.json").exists()
+    assert unscored.best_scores is not None
+
+
+def test_resumed_with_more_episodes_the_best_are_scored_alike(tmp_path: Path) -> None:
+    data = tracrl.load_dataset("BallRun")
+    method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
+    options = {"limits": [10, 40], "evaluate_on": "BallRun", "evaluations": 4, "out": tmp_path / "run"}
+    with pytest.raises(Interrupted):
+        fit(method, data, episodes=1, progress=StopAt(12), **options)
+    resumed = fit(method, data, episodes=3, resume=True, **options)
+    assert resumed.scores is not None
+    assert resumed.best_scores is not None
+    assert resumed.scores.returns.shape == resumed.best_scores.returns.shape == (2, 3)

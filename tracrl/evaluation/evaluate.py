@@ -44,6 +44,8 @@ class SimulatorPool:
     def __init__(self, task: str, workers: int | None = None):
         self.task: Task = get_task(task)
         require(self.task)
+        if workers is not None and workers < 1:
+            raise TracrlError(f"--workers is {workers}; expected at least 1.")
         self.workers = workers or len(os.sched_getaffinity(0))
         self.processes = Processes("tracrl.evaluation.worker", self.task.name)
 

@@ -60,6 +60,11 @@ class Method(ABC):
             raise TracrlError(f"{cls.title} has no setting called {sorted(unknown)[0]!r}.")
         return cls(**chosen)
 
+    @property
+    def phase_ends(self) -> tuple[int, ...]:
+        """The updates after which another phase of the training begins."""
+        return ()
+
     @abstractmethod
     def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> Learner:
         """A stack of these runs, ready for its first update."""

@@ -115,6 +115,10 @@ class TraC(Method):
         self.require(0 < self.x <= 100, "x", "per cent above 0 and up to 100")
         self.require(0 <= self.y <= 100 - self.x, "y", f"per cent from 0 to {100 - self.x:g}, what --x leaves")
 
+    @property
+    def phase_ends(self) -> tuple[int, ...]:
+        return (self.clone_updates,)
+
     def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> TraCLearner:
         return TraCLearner(self, data, runs, device)
 

@@ -19,6 +19,7 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,7 +77,10 @@ class RunDirectory:
     def check(self, config: Mapping[str, Any], resume: bool) -> None:
         """A run may begin here, or what lies here is the same run and may go on. Writes nothing."""
         if not self.config.exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            # A file that was being written when the process was killed is no content.
+            if self.path.exists() and (
+                not self.path.is_dir() or any(file.suffix != ".part" for file in self.path.iterdir())
+            ):
                 raise TracrlError(f"{self.path} is there already and holds no run: choose another --out.")
             return
         there = read_json(self.config)
@@ -133,12 +137,12 @@ def describe(
 
 def default_directory(method: Method, data: Episodes, limits: Sequence[float], seeds: Sequence[int]) -> Path:
     """``runs/<task or file>-<method>-<identity>``: the same training finds its own directory again."""
-    name = data.task or Path(data.metadata.get("file", "data")).stem
+    name = re.sub(r"[^\w.-]+", "-", str(data.task or Path(data.metadata.get("file", "data")).stem)).lstrip(".-")
     return Path("runs") / f"{name}-{method.name}-{describe(method, data, [], limits, seeds)['identity']}"
 
 
 def _difference(key: str, there: Any, here: Any) -> str:
     if isinstance(there, dict) and isinstance(here, dict):
-        field = next(k for k in here if there.get(k) != here[k])
-        return f"{key} differ in {field} ({there.get(field)!r} there, {here[field]!r} here)"
+        field = next(k for k in {**here, **there} if there.get(k) != here.get(k))
+        return f"{key} differ in {field} ({there.get(field)!r} there, {here.get(field)!r} here)"
     return f"{key} are different ({there!r} there, {here!r} here)"

@@ -80,6 +80,8 @@ def fit(
     steps = _evaluation_steps(method.updates, evaluations)
     chosen = choose_device(device)
     directory = None if out is None else RunDirectory(Path(out))
+    if wandb is not None and directory is None:
+        raise TracrlError("W&B logs belong to a run directory: say where with out.")
     config = describe(method, data, trained, limits, seeds)
     if directory is not None:
         directory.check(config, resume)
@@ -157,9 +159,9 @@ class _Loop:
         self.progress.start(self.stack.step, updates, self.stack.runs)
         while self.stack.step < updates:
             step, phase = self.stack.step, self.stack.phase
-            # Go on to whatever comes next: a log line, an evaluation, the end, or the end of this turn.
+            # Go on to whatever comes next: a log line, an evaluation, another phase, the end, or that of this turn.
             ahead = [log_every - step % log_every, updates - step, turn]
-            ahead += [s - step for s in evaluation_steps if s > step]
+            ahead += [s - step for s in (*evaluation_steps, *self.method.phase_ends) if s > step]
             began = time.monotonic()
             metrics = self.stack.update(min(ahead))
             seconds = time.monotonic() - began
@@ -196,6 +198,8 @@ class _Loop:
         if self.best is None or self.best_scores is None:
             self.best, self.best_scores = policy, scores
         else:
+            if self.best_scores.returns.shape != scores.returns.shape:  # resumed with another number of episodes
+                self.best_scores = self.pool.evaluate(self.best, episodes=self.episodes)
             better = scores.better_than(self.best_scores)
             n = len(policy)
             pick = [i if better[i] else n + i for i in range(n)]
@@ -221,7 +225,7 @@ class _Loop:
         if self.best is not None:
             tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
         best = None if self.best_scores is None else self.best_scores.to_dict()
-        last = None if self.scores is None else self.scores.to_dict()
+        last = None if self.scores is None else self.scores.to_dict()  # of this very policy only at the end
         facts = {"method": self.method.name, "best_scores": best, "scores": last}
         Checkpoint(self.stack.step, tensors, facts).save(self.directory.checkpoint)
 
@@ -239,7 +243,8 @@ class _Loop:
         if of[_BEST]:
             self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
             self.best_scores = Scores.from_dict(checkpoint.facts["best_scores"])
-            self.scores = Scores.from_dict(checkpoint.facts["scores"])
+            if checkpoint.step == self.method.updates:  # else they are those of an earlier policy
+                self.scores = Scores.from_dict(checkpoint.facts["scores"])
         self.resumed_from = checkpoint.step
 
     def interrupt(self) -> None:
@@ -255,9 +260,10 @@ class _Loop:
         policy = self.policy()
         if self.directory is not None:
             self.checkpoint()
-            if self.best is not None and self.best_scores is not None and self.scores is not None:
+            if self.best is not None and self.best_scores is not None:
                 self.best.save(self.directory.best)
                 self.best_scores.save(self.directory.best_scores)
+            if self.scores is not None:
                 self.scores.save(self.directory.scores)
             policy.save(self.directory.policy)  # last: its presence says that the run is finished
         return Run(
@@ -275,7 +281,7 @@ class _Loop:
         keep = self.resumed_from
         common = ["step", "phase", "limit", "seed"]
         scored = [*common, "return", "cost", "normalised_reward", "normalised_cost"]
-        board = TensorBoardLog(self.directory.path / "tensorboard", keep or 0)
+        board = TensorBoardLog(self.directory.path / "tensorboard", 0 if keep is None else keep + 1)
         self.metric_sinks = [CsvLog(self.directory.metrics, [*common, *self.method.metrics], keep), board]
         self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, keep), board]
         if wandb is not None:
@@ -295,6 +301,8 @@ def _runs(limits: Sequence[float], seeds: Sequence[int]) -> list[RunSpec]:
     for name, values in (("--limits", limits), ("--seeds", seeds)):
         if len(set(values)) != len(values):
             raise TracrlError(f"{name} names a value twice: {' '.join(f'{v:g}' for v in values)}.")
+    if any(seed < 0 for seed in seeds):
+        raise TracrlError(f"--seeds are {' '.join(map(str, seeds))}; expected whole numbers of 0 or more.")
     if any(not np.isfinite(limit) or limit < 0 for limit in limits):
         raise TracrlError("--limits must be numbers of 0 or more: they are bounds on an episode's cost.")
     return [RunSpec(float(limit), int(seed)) for limit in limits for seed in seeds]

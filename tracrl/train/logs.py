@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tracrl.errors import TracrlError
-from tracrl.files import write_csv
+from tracrl.files import write_csv, writing
 from tracrl.methods.method import RunSpec
 
 Row = dict[str, Any]
@@ -31,17 +31,20 @@ class CsvLog:
         self.columns = list(columns)
         kept = [] if keep_to_step is None else [row for row in read_log(path) if float(row["step"]) <= keep_to_step]
         write_csv(path, kept, self.columns)
+        self._path = path
         self._file = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.DictWriter(self._file, self.columns, restval="")
 
     def write(self, row: Row) -> None:
-        self._writer.writerow(
-            {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items() if k in self.columns}
-        )
-        self._file.flush()
+        with writing(self._path):
+            self._writer.writerow(
+                {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items() if k in self.columns}
+            )
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with writing(self._path):
+            self._file.close()
 
 
 def read_log(path: Path) -> list[dict[str, str]]:

@@ -41,8 +41,6 @@ class Stack:
         self._threads_before = torch.get_num_threads()
         cores = threads or self._threads_before
         parts = _parts(len(runs), cores) if device.type == "cpu" else 1
-        if device.type == "cpu":
-            torch.set_num_threads(max(1, cores // parts))
         bounds = [round(i * len(runs) / parts) for i in range(parts + 1)]
         self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
@@ -52,6 +50,8 @@ class Stack:
         self._recorded = RecordedUpdates(self.learners[0]) if device.type == "cuda" else None
         self._tf32_before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = True
+        if device.type == "cpu":  # last: data that a learner refuses must not leave other numbers of threads behind
+            torch.set_num_threads(max(1, cores // parts))
 
     def __enter__(self) -> Self:
         return self
