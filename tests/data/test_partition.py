@@ -273,3 +273,23 @@ def test_a_limit_under_which_every_episode_is_safe(six: Episodes) -> None:
         "to learn from: lower the limit, or call the poorest safe episodes undesirable with --x 50 --y 50."
     )
     assert partition(six, whole(six), 9, x=50, y=50, delta=0.7).undesirable == 3
+
+
+def test_segments_are_spoken_of_where_segments_are_judged() -> None:
+    data = episodes_of([[0.0] * 4] * 2, [[5.0, 0.0, 5.0, 0.0], [5.0, 1.0, 4.0, 1.0]])
+    cut = Segments(np.array([0, 2, 4, 6]), np.full(4, 2), np.array([0, 0, 1, 1]), horizon=2, share=0.5)
+    with pytest.raises(TracrlError) as caught:
+        partition(data, cut, 8, x=50, y=0, delta=0.7)
+    assert str(caught.value) == (
+        "No segment is safe at cost limit 8, of which 2 steps may spend 4: the lowest cost of a segment is 5; "
+        "raise the limit or add safe episodes."
+    )
+    with pytest.raises(TracrlError) as caught:
+        partition(data, cut, 14, x=50, y=0, delta=0.7)
+    assert str(caught.value) == (
+        "Every segment is safe at cost limit 14, of which 2 steps may spend 7 (the highest cost of a segment is 6), so "
+        "there is nothing undesirable to learn from: lower the limit, or call the poorest safe segments undesirable "
+        "with --x 50 --y 50."
+    )
+    with pytest.raises(TracrlError, match="No episode is safe at cost limit 8: the lowest cost in the data is 10"):
+        partition(data, cut, 8, x=50, y=0, delta=0.7, labelling="episodes")

@@ -133,17 +133,21 @@ def partition(
     else:
         cost, value = data.total_costs[segments.episode], data.returns[segments.episode]
         safe = is_safe(cost, limit)
+    kind, judged, place, bound = "episode", data.total_costs[segments.episode], "in the data", f"cost limit {limit:g}"
+    if labelling == "segments" and segments.share < 1:
+        kind, judged, place = "segment", cost, "of a segment"
+        bound += f", of which {segments.horizon} steps may spend {limit * segments.share:g}"
     if not safe.any():
         raise TracrlError(
-            f"No episode is safe at cost limit {limit:g}: the lowest cost in the data is "
-            f"{data.total_costs.min():g}; raise the limit or add safe episodes."
+            f"No {kind} is safe at {bound}: the lowest cost {place} is {judged.min():g}; raise the limit or add safe "
+            "episodes."
         )
     desirable, middle, poor, unsafe = split(value, safe, x, y)
     if len(unsafe) + len(poor) == 0:
         raise TracrlError(
-            f"Every episode is safe at cost limit {limit:g} (the highest cost in the data is "
-            f"{data.total_costs.max():g}), so there is nothing undesirable to learn from: lower the limit, "
-            "or call the poorest safe episodes undesirable with --x 50 --y 50."
+            f"Every {kind} is safe at {bound} (the highest cost {place} is {judged.max():g}), so there is nothing "
+            f"undesirable to learn from: lower the limit, or call the poorest safe {kind}s undesirable with "
+            "--x 50 --y 50."
         )
     within = value[safe] if normaliser == "safe" else value
     low, high = within.min(), within.max()
