@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
@@ -60,6 +63,13 @@ def test_saved_and_loaded_it_is_the_same(stack: Policy, tmp_path: Path) -> None:
         assert np.array_equal(again.act(np.ones(3)), stack.act(np.ones(3)))
 
 
+def test_each_policy_has_a_limit(stack: Policy) -> None:
+    assert stack.at([1, 2]).facts.limits == (1.0, 2.0)
+    assert stack[[0, 0, 1]].at([1, 2, 3]).facts.seeds == (0, 0, 1)
+    with pytest.raises(TracrlError, match="There are 3 limits for 2 policies"):
+        stack.at([1, 2, 3])
+
+
 def test_joining_stacks_keeps_their_order(stack: Policy) -> None:
     joined = stack[[0]].joined_with([stack[[1]]])
     assert joined.facts == stack.facts
@@ -75,6 +85,40 @@ def test_the_wrong_observation_is_said(stack: Policy) -> None:
 def test_a_file_that_is_no_policy_is_said(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "policy.safetensors"
     path.write_bytes(content)
+    with pytest.raises(TracrlError, match="is not a policy written by tracrl, or it was cut off"):
+        load_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("settings", None),
+        ("settings", 3),
+        ("settings", {"phi": 1}),
+        ("kind", "none such"),
+        ("facts", []),
+        ("facts", {}),
+    ],
+)
+def test_a_damaged_header_is_said(stack: Policy, tmp_path: Path, part: str, value: object) -> None:
+    path = tmp_path / "policy.safetensors"
+    stack.save(path)
+    with safe_open(path, "np") as file:
+        header = json.loads(file.metadata()["tracrl"])
+    header[part] = value
+    if value is None:
+        del header[part]
+    path.write_bytes(save(stack.tensors, metadata={"tracrl": json.dumps(header)}))
+    with pytest.raises(TracrlError, match="is not a policy written by tracrl, or it was cut off"):
+        load_policy(path)
+
+
+def test_tensors_that_are_not_the_policys_are_said(stack: Policy, tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    stack.save(path)
+    with safe_open(path, "np") as file:
+        header = file.metadata()
+    path.write_bytes(save({"weight0": stack.tensors["weight0"]}, metadata=header))
     with pytest.raises(TracrlError, match="is not a policy written by tracrl, or it was cut off"):
         load_policy(path)
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from tracrl.policy import Floats, Layers, Policy, PolicyFacts, forward, layers_of
 
-LATENT_RANGE = 0.5
+LATENT_RANGE = 0.5  # candidates are decoded from the middle of the prior, where the data are dense (BCQ, appendix)
 LOG_STD_RANGE = (-20.0, 2.0)
+"""of a squashed Gaussian. Both ranges are those of training too, which imports them from here: acting needs no torch"""
 
 
 class CandidatePolicy(Policy):

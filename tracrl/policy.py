@@ -75,6 +75,8 @@ class Policy(ABC):
 
     def at(self, limits: Sequence[float]) -> Self:
         """The same policies, one for each of these limits, for methods whose training does not depend on the limit."""
+        if len(limits) != len(self):
+            raise TracrlError(f"There are {len(limits)} limits for {len(self)} policies; expected one for each.")
         facts = replace(self.facts, limits=tuple(float(limit) for limit in limits))
         return self._remade(facts, self.tensors, self.single)
 
@@ -206,13 +208,13 @@ def load_policy(path: str | Path) -> Policy:
         with safe_open(path, "np") as file:
             header = json.loads((file.metadata() or {})[_HEADER])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["facts"].items()}
+        stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(header["facts"]).items()}
         facts = PolicyFacts(**stored)
         kind = _KINDS[header["kind"]]
+        return kind(facts, tensors, **header["settings"])
     except FileNotFoundError as error:
         raise TracrlError(
             f"There is no policy at {path}; a finished run directory holds a policy.safetensors."
         ) from error
     except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
         raise TracrlError(f"{path} is not a policy written by tracrl, or it was cut off ({error}).") from error
-    return kind(facts, tensors, **header["settings"])

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from tracrl.candidate_policy import LOG_STD_RANGE
 from tracrl.nets.stacked import StackedMLP
-
-LOG_STD_RANGE = (-20.0, 2.0)
 
 
 class SquashedGaussian(nn.Module):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from tracrl.candidate_policy import LATENT_RANGE
 from tracrl.nets.stacked import StackedMLP
 
 LOG_STD_RANGE = (-4.0, 15.0)
-LATENT_RANGE = 0.5  # candidates are decoded from the middle of the prior, where the data are dense (BCQ, appendix)
 
 
 class StackedVAE(nn.Module):
