@@ -103,6 +103,10 @@ def test_labels_of_the_augmentation_are_above_the_front() -> None:
 
 def test_augmentation_of_a_single_episode_is_no_crash() -> None:
     data = episodes_of([[1.0]], [[2.0]])
+    extra = augmentation(data, data_targets(data), 3.0, np.random.default_rng(0))
+    assert extra.episode.tolist() == [0, 0, 0]
+    assert extra.extra_return.tolist() == [0, 0, 0]
+    assert extra.extra_cost.tolist() == [0, 0, 0]
     assert len(augmentation(data, data_targets(data), 0.2, np.random.default_rng(0)).episode) == 0
 
 
@@ -142,14 +146,15 @@ def test_gradients_are_cut_for_each_run_by_itself() -> None:
     assert seen[0].tolist() == pytest.approx([1e-3, 1e-3], rel=1e-3)
 
 
-def test_a_later_step_does_not_change_an_earlier_one() -> None:
-    """Causality: neither actions to come nor the step's own action may be seen."""
-    learner: CDTLearner = SMALL.learner(spread(), [RunSpec(0.0, 0)], CPU)
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_later_step_does_not_change_an_earlier_one(dropout: float) -> None:
+    """Causality: neither actions to come nor the step's own action may be seen, as it acts and as it trains."""
+    learner: CDTLearner = replace(SMALL, dropout=dropout).learner(spread(), [RunSpec(0.0, 0)], CPU)
     batch = learner.table.draw(learner.key(0), learner.key(1))
-    mean, _, cost = learner.model(batch)
+    mean, _, cost = learner.model(batch, learner.key)
     actions = batch.actions.clone()
     actions[:, :, 1] += 1
-    changed, _, changed_cost = learner.model(replace(batch, actions=actions))
+    changed, _, changed_cost = learner.model(replace(batch, actions=actions), learner.key)
     assert torch.allclose(mean[:, :, :2], changed[:, :, :2], atol=1e-6)
     assert not torch.allclose(mean[:, :, 2], changed[:, :, 2], atol=1e-6)
     assert torch.allclose(cost[:, :, 0], changed_cost[:, :, 0], atol=1e-6)

@@ -48,11 +48,18 @@ def test_dropout_keeps_the_mean_and_depends_on_the_key_alone() -> None:
 
 
 def test_attention_with_dropout_turned_down_is_attention() -> None:
-    """The path with masks, at a rate that rounds to one in 256, stays close to the fused one without."""
+    """The path with masks, at a rate that rounds to one in 256, stays close to the fused one without.
+
+    Weights as large as trained ones: with the first ones a token hardly looks at the others.
+    """
     gpt = StackedGPT(generators([0]), 16, layers=2, heads=2, dropout=1 / 256)
     x = torch.randn(1, 8, 6, 16, generator=torch.Generator().manual_seed(0))
     keys = random.keys(torch.tensor([0]), torch.tensor(0), 0)
     with torch.no_grad():
+        generator = torch.Generator().manual_seed(1)
+        for parameter in gpt.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
         plain, masked = gpt(x), gpt(x, lambda stream: keys + stream)
-    assert (plain - masked).abs().mean() < 0.1
+    assert (plain - masked).abs().mean() < 0.05
+    assert (plain - masked).abs().median() < 0.01
     assert not torch.equal(plain, masked)
