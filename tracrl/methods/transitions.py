@@ -14,7 +14,8 @@ factor 1 − γ^T (0.63 at T = 100 and γ = 0.99, 0.95 at T = 300). T is the tas
 episode in data of no known task. Averages per step under the discounted occupancy of states, which COptiDICE bounds,
 are (1 − γ) times discounted sums, and so is their threshold.
 
-**Doubt counts as cost.** Where critics of an ensemble disagree, rewards take the least of them and costs the greatest.
+**Doubt counts as cost.** Where critics of an ensemble disagree, rewards take the least of them and costs the greatest
+(COptiDICE: the least of both).
 """
 
 from __future__ import annotations
