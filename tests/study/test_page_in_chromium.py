@@ -245,6 +245,17 @@ def test_a_touch_beside_a_dot_means_the_dot(phone: Chromium) -> None:
     phone.until("document.getElementById('detail').open")
 
 
+def test_two_data_sets_of_one_task_are_counted_as_such(tmp_path: Path) -> None:
+    for letter in "de":
+        write_run(tmp_path, data=letter * 32, cost=0.5)
+    with Chromium() as browser:
+        browser.open(make_report([tmp_path], None, Console(file=io.StringIO()), figures=False))
+        assert browser.js("document.getElementById('summary').textContent") == (
+            "1 task, 2 data sets, 1 method, 18 runs: 2 of 2 pairs of data set and method are safe."
+        )
+        assert browser.problems == []
+
+
 def test_without_ablations_notes_or_best_policies_nothing_empty_is_shown(tmp_path: Path) -> None:
     run = write_run(tmp_path, sealed=False)
     (run / "best_scores.json").unlink()

@@ -102,6 +102,16 @@ def test_the_pages_data_are_the_tables(made: Path) -> None:
     assert [a["symbol"] for a in data["ablations"]] == ["sets", "η"]  # type: ignore[attr-defined, union-attr]
 
 
+def test_two_data_sets_of_one_task_have_figures_of_their_own(tmp_path: Path) -> None:
+    for letter in "de":
+        write_run(tmp_path, data=letter * 32, method="bc-all")
+    page = make_report([tmp_path], None, Console(file=io.StringIO()))
+    figures = page.parent / "figures"
+    assert {p.stem for p in figures.glob("curves-*.svg")} == {f"curves-BallRun--40-episodes--{a * 6}" for a in "de"}
+    assert "Share of data sets solved safely" in (figures / "solved.svg").read_text()
+    assert {row["task"] for row in page_data(page)["rows"]} == {"BallRun"}  # type: ignore[attr-defined, index, union-attr]
+
+
 def test_nothing_in_a_name_can_break_out_of_the_page(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script><b>"
     write_run(tmp_path, source={"file": evil, "made_by": evil, "task": "BallRun"})

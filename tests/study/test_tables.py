@@ -14,6 +14,7 @@ from tests.study.made_up import write_run
 from tests.study.test_results import DSRL_BALL
 from tracrl.evaluation.scores import Scores
 from tracrl.study.groups import Cell, Overview, find_ablations, overview
+from tracrl.study.page import page_data
 from tracrl.study.published import published_ablations, published_results
 from tracrl.study.results import collect
 from tracrl.study.seal import seal
@@ -195,6 +196,22 @@ def test_two_data_sets_of_one_task_are_two_rows(tmp_path: Path) -> None:
     ]
 
 
+def test_data_sets_with_as_many_episodes_are_told_apart_and_not_counted_as_tasks(tmp_path: Path) -> None:
+    for letter in "de":
+        write_run(tmp_path, data=letter * 32)
+    write_run(tmp_path, task="CarRun")
+    found = overview(collect([tmp_path]).results)
+    grid = main_grid(found, "final")
+    assert [line.label for line in grid.lines] == [
+        "BallRun (40 episodes, dddddd)",
+        "BallRun (40 episodes, eeeeee)",
+        "CarRun",
+        "Bullet average (2 of 8, 3 data sets)",
+    ]
+    assert "averages: over the data sets' means" in grid.text()
+    assert published_grid(found).lines[-1].label == "Bullet average (2 of 8)"
+
+
 def test_presets_and_changed_settings_are_columns_of_their_own(tmp_path: Path) -> None:
     write_run(tmp_path)
     write_run(tmp_path, preset="full")
@@ -229,6 +246,39 @@ def test_an_ablation_compares_the_same_limits_and_seeds(tmp_path: Path) -> None:
     (found,) = find_ablations(collect([tmp_path]).results)
     assert {len(runs) for runs in found.results.values()} == {6}
     assert found.notes == ("BallRun: only the 6 runs of limits and seeds that all values have.",)
+
+
+def test_a_half_finished_ablation_is_not_in_the_main_table_either(tmp_path: Path) -> None:
+    """The preset has one seed so far, the variant three: the two that are not compared are still the variant's."""
+    write_run(tmp_path, seeds=[0])
+    write_run(tmp_path, eta=1.0)
+    results = collect([tmp_path]).results
+    ablations = find_ablations(results)
+    assert {len(runs) for runs in ablations[0].results.values()} == {3}
+    found = overview(results, ablations)
+    assert [column.label for column in found.columns] == ["TraC"]
+    assert [len(runs) for runs in found.results.values()] == [3]
+    told = page_data(results, found, ablations, [])["cells"]
+    assert [(cell["main"], len(cell["runs"])) for cell in told] == [(True, 3), (False, 9)]
+
+
+def test_values_around_two_presets_are_not_one_series(tmp_path: Path) -> None:
+    write_run(tmp_path, eta=0.5)
+    write_run(tmp_path, eta=1.0)
+    write_run(tmp_path, preset="full", eta=0.25)
+    write_run(tmp_path, preset="full", eta=2.0)
+    (found,) = find_ablations(collect([tmp_path]).results)
+    assert found.values in ((0.5, 1.0), (0.25, 2.0))
+    assert len({run.stack.preset for runs in found.results.values() for run in runs}) == 1
+    assert found.notes == ("BallRun: eta was varied around several settings; the first is shown.",)
+
+
+def test_only_settings_of_trac_make_an_ablation(tmp_path: Path) -> None:
+    write_run(tmp_path, method="coptidice")
+    write_run(tmp_path, method="coptidice", alpha=0.25)
+    results = collect([tmp_path]).results
+    assert find_ablations(results) == []
+    assert [column.label for column in overview(results).columns] == ["COptiDICE", "COptiDICE (α 0.25)"]
 
 
 def test_settings_that_differ_in_two_ways_are_no_ablation(tmp_path: Path) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from tracrl.figures import COLOURS as SEVEN
 from tracrl.figures import SAFE_COLOUR
 from tracrl.files import replacing
-from tracrl.study.groups import Ablation, Column, Overview, Row
+from tracrl.study.groups import Ablation, Column, Overview, Row, unit_of
 from tracrl.study.plan import shown
 from tracrl.study.results import Result
 from tracrl.study.statistics import Interval, bootstrap, interquartile_mean, mean
@@ -50,34 +49,25 @@ def panels(
                 drawing.savefig(aside, format=suffix, dpi=150, **dated)  # type: ignore[arg-type]
 
 
-def plot_all(
-    found: Overview, ablations: Sequence[Ablation], directory: Path, said: Callable[[str], None] = lambda _: None
-) -> dict[str, Path]:
-    """Every figure that the runs allow; by what it shows, its PNG."""
-    made: dict[str, Path] = {}
-
-    def make(name: str, title: str, draw: Callable[[Path], None]) -> None:
-        said(title)
-        draw(directory / name)
-        made[title] = directory / f"{name}.png"
-
-    make("solved", "Share of tasks solved safely", partial(plot_solved, found))
-    make("intervals", "Interquartile means over runs", partial(plot_intervals, found))
+def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) -> None:
+    """Every figure that the runs allow."""
+    plot_solved(found, directory / "solved")
+    plot_intervals(found, directory / "intervals")
     for suite in found.suites():
-        make(f"scatter-{suite}", f"Reward and cost in {suite}", partial(plot_scatter, found, suite))
+        plot_scatter(found, suite, directory / f"scatter-{suite}")
     for row in found.rows:
-        name = "curves-" + "".join(c if c.isalnum() else "-" for c in row.label).strip("-")
-        make(name, f"Learning curves on {row.label}", partial(plot_curves, found, row))
+        name = "".join(c if c.isalnum() else "-" for c in row.label).strip("-")
+        plot_curves(found, row, directory / f"curves-{name}")
     for ablation in ablations:
-        make(f"ablation-{ablation.study}", f"Ablation of {ablation.symbol}", partial(plot_ablation, ablation))
-    return made
+        plot_ablation(ablation, directory / f"ablation-{ablation.study}")
 
 
 def plot_solved(found: Overview, path: Path) -> None:
     """Per suite and method, the share of tasks whose mean normalised cost is at most 1."""
     suites = found.suites()
     tallest = max(1, len(found.columns))
-    with panels(path, 1, len(suites), "Share of tasks solved safely, final policy", 3.6, 0.5 + 0.32 * tallest) as grid:
+    title = f"Share of {unit_of(found.rows)}s solved safely, final policy"
+    with panels(path, 1, len(suites), title, 3.6, 0.5 + 0.32 * tallest) as grid:
         for axes, suite in zip(grid[0], suites, strict=True):
             counts = [solved(found, suite, column) for column in found.columns]
             shares = [100 * safe / of if of else 0.0 for safe, of in counts]
@@ -104,7 +94,7 @@ def plot_scatter(found: Overview, suite: str, path: Path) -> None:
     cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
     right = max([1.6, *(1.1 * min(cell.cost, 8) for cell in cells.values())])
     low, high = min([0.0, *(c.reward for c in cells.values())]), max([1.0, *(c.reward for c in cells.values())])
-    with panels(path, down, across, f"{suite}: a dot a task, final policy", 2.9, 2.6) as grid:
+    with panels(path, down, across, f"{suite}: a dot a {unit_of(rows)}, final policy", 2.9, 2.6) as grid:
         flat = [axes for line in grid for axes in line]
         for axes, column in zip(flat, columns, strict=False):
             axes.axvspan(-0.1, 1, color=SAFE_COLOUR, lw=0, zorder=0)

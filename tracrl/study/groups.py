@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,12 +123,12 @@ def overview(results: Sequence[Result], ablations: Sequence[Ablation] = ()) -> O
     """The main table's contents."""
     rows = _rows(results)
     varied = _only_in_ablations(ablations)
-    columns = _columns([r for r in results if id(r) not in varied])
+    kept = [r for r in results if _variant_key(r.stack) not in varied]
+    columns = _columns(kept)
     cells: dict[tuple[Row, Column], list[Result]] = {}
-    for result in results:
-        if id(result) not in varied:
-            key = rows[_row_key(result.stack)], columns[_column_key(result.stack)]
-            cells.setdefault(key, []).append(result)
+    for result in kept:
+        key = rows[_row_key(result.stack)], columns[_column_key(result.stack)]
+        cells.setdefault(key, []).append(result)
     used_rows = {row for row, _ in cells}
     used_columns = {column for _, column in cells}
     ordered = [row for row in rows.values() if row in used_rows]
@@ -141,7 +142,7 @@ def overview(results: Sequence[Result], ablations: Sequence[Ablation] = ()) -> O
 
 
 def find_ablations(results: Sequence[Result]) -> list[Ablation]:
-    """Runs of one method and task that differ in one of the paper's settings and in nothing else."""
+    """Runs of TraC on one task that differ in one of the paper's settings and in nothing else."""
     rows = _rows(results)
     return [
         found for study, setting in SETTINGS.items() if (found := _ablation(study, setting, results, rows)) is not None
@@ -154,15 +155,19 @@ def _ablation(
     groups: dict[tuple[Row, str], dict[Any, list[Result]]] = {}
     for result in results:
         facts = result.stack
-        if setting not in facts.settings:
+        # Another method's setting of the same name is another setting.
+        if facts.method != "trac" or setting not in facts.settings:
             continue
-        rest = json.dumps([facts.method, {k: v for k, v in facts.settings.items() if k != setting}], sort_keys=True)
+        rest = json.dumps({k: v for k, v in facts.settings.items() if k != setting}, sort_keys=True)
         values = groups.setdefault((rows[_row_key(facts)], rest), {})
         values.setdefault(facts.settings[setting], []).append(result)
     chosen: dict[tuple[Row, Any], tuple[Result, ...]] = {}
-    notes = []
+    notes: list[str] = []
     for (row, _), values in groups.items():
         if len(values) < 2 or (setting == "clone_updates" and 0 not in values):
+            continue
+        if any(taken == row for taken, _ in chosen):
+            notes.append(f"{row.label}: {setting} was varied around several settings; the first is shown.")
             continue
         common = set.intersection(*({(r.limit, r.seed) for r in runs} for runs in values.values()))
         if not common:
@@ -170,9 +175,6 @@ def _ablation(
             continue
         if any((r.limit, r.seed) not in common for runs in values.values() for r in runs):
             notes.append(f"{row.label}: only the {len(common)} runs of limits and seeds that all values have.")
-        if any((row, value) in chosen for value in values):
-            notes.append(f"{row.label}: {setting} was varied around several settings; the first is shown.")
-            continue
         for value, runs in values.items():
             chosen[row, value] = tuple(r for r in runs if (r.limit, r.seed) in common)
     if not chosen:
@@ -180,43 +182,56 @@ def _ablation(
     found = {value for _, value in chosen}
     numbers = all(isinstance(value, int | float) for value in found)
     order = tuple(sorted(found)) if numbers else tuple(v for v in STUDIES[study].values if v in found)
-    return Ablation(study, setting, order, chosen, tuple(notes))
+    return Ablation(study, setting, order, chosen, tuple(dict.fromkeys(notes)))
 
 
-def _only_in_ablations(ablations: Sequence[Ablation]) -> set[int]:
-    """Runs whose setting is not the preset's, beside others where it is: they are in the ablation's own table."""
+def _only_in_ablations(ablations: Sequence[Ablation]) -> set[tuple[str, str, str]]:
+    """Settings that are not the preset's, beside others that are: their runs are in the ablation's own table.
+
+    All of their runs, also those of limits and seeds that the ablation does not compare.
+    """
     varied = set()
     for ablation in ablations:
         for row in ablation.rows():
             runs = {v: ablation.results[row, v] for v in ablation.values if (row, v) in ablation.results}
             own = {v for v, found in runs.items() if ablation.setting not in found[0].stack.changes}
             if own:
-                varied |= {id(r) for v, found in runs.items() if v not in own for r in found}
+                varied |= {_variant_key(found[0].stack) for v, found in runs.items() if v not in own}
     return varied
 
 
 def _rows(results: Iterable[Result]) -> dict[tuple[str, str], Row]:
     """In the order of the table of tasks."""
     first = {_row_key(result.stack): result.stack for result in results}
-    count: dict[str, int] = {}
-    for task, _ in first:
-        count[task] = count.get(task, 0) + 1
+    tasks = Counter(facts.task for facts in first.values())
+    alike = Counter((facts.task, facts.data_episodes) for facts in first.values())
+
+    def label(facts: StackFacts) -> str:
+        if tasks[facts.task] == 1:
+            return facts.task
+        apart = f", {facts.fingerprint[:6]}" if alike[facts.task, facts.data_episodes] > 1 else ""
+        return f"{facts.task} ({facts.data_episodes} episodes{apart})"
+
     order = {name: i for i, name in enumerate(all_tasks())}
     return {
         key: Row(
             task=facts.task,
             suite=facts.suite,
             fingerprint=facts.fingerprint,
-            label=facts.task if count[facts.task] == 1 else f"{facts.task} ({facts.data_episodes} episodes)",
+            label=label(facts),
             source=facts.source,
             from_dsrl=facts.from_dsrl,
         )
-        for key, facts in sorted(first.items(), key=lambda item: (order[item[1].task], item[1].data_episodes))
+        for key, facts in sorted(first.items(), key=lambda item: (order[item[0][0]], item[1].data_episodes, item[0]))
     }
 
 
 def _row_key(facts: StackFacts) -> tuple[str, str]:
     return facts.task, facts.fingerprint
+
+
+def _variant_key(facts: StackFacts) -> tuple[str, str, str]:
+    return *_row_key(facts), json.dumps([facts.method, facts.settings], sort_keys=True)
 
 
 def _column_key(facts: StackFacts) -> tuple[str, str, tuple[tuple[str, str], ...]]:
@@ -256,6 +271,12 @@ def _uneven(
             told = "; ".join(f"{', '.join(who)}: {protocol}" for protocol, who in protocols.items())
             notes.append(f"{row.label} is not compared over the same runs: {told}.")
     return notes
+
+
+def unit_of(rows: Iterable[Row]) -> str:
+    """What a row is: a task, or one of several data sets of a task."""
+    rows = list(rows)
+    return "task" if len({row.task for row in rows}) == len(rows) else "data set"
 
 
 def protocol_of(results: Sequence[Result]) -> str:

@@ -96,6 +96,7 @@ def page_data(
 def _row(row: Row, order: int) -> dict[str, Any]:
     return {
         "label": row.label,
+        "task": row.task,
         "suite": row.suite,
         "source": row.source,
         "fingerprint": row.fingerprint,

@@ -19,7 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tracrl.study.groups import Ablation, Cell, Column, Overview, Row, protocol_of
+from tracrl.study.groups import Ablation, Cell, Column, Overview, Row, protocol_of, unit_of
 from tracrl.study.plan import shown
 from tracrl.study.published import CITATION, Published, published_ablations, published_results
 from tracrl.study.results import Result
@@ -238,8 +238,8 @@ def statistics_grid(found: Overview, policy: Literal["final", "best"] = "final")
         title=f"Aggregates over runs, {FINAL if policy == 'final' else BEST}",
         caption=(
             "A run's score is the mean over its episodes. IQM: interquartile mean over all runs of the suite. In "
-            "brackets the 95 % interval of 2000 stratified bootstrap samples (seeds are drawn again within each task "
-            "and limit), as in rliable; none where there is one seed.",
+            "brackets the 95 % interval of 2000 stratified bootstrap samples (seeds are drawn again within each "
+            f"{unit_of(found.rows)} and limit), as in rliable; none where there is one seed.",
         ),
         corner="suite and method",
         heads=("IQM reward ↑", "IQM cost ↓", "mean reward ↑", "mean cost ↓", "safe runs", "runs"),
@@ -348,7 +348,7 @@ def strata_of(
 
 
 def solved(found: Overview, suite: str, column: Column, policy: str = "final") -> tuple[int, int]:
-    """Tasks of a suite that a method solves safely, of how many it was run on."""
+    """Rows of a suite (tasks, or data sets where a task has several) that a method solves safely, of how many."""
     cells = [found.cell(row, column, policy) for row in found.rows if row.suite == suite]
     there = [cell for cell in cells if cell is not None]
     return sum(cell.safe for cell in there), len(there)
@@ -396,8 +396,10 @@ def _average_label(suite: str, rows: Sequence[Row]) -> str:
     from tracrl.tasks.table import all_tasks
 
     whole = sum(task.suite == suite for task in all_tasks().values())
-    count = len(rows)
-    return f"{suite} average" + ("" if count == whole else f" ({count} of {whole})")
+    count = len({row.task for row in rows})
+    told = [f"{count} of {whole}"] if count < whole else []
+    told += [f"{len(rows)} data sets"] if len(rows) > count else []
+    return f"{suite} average" + (f" ({', '.join(told)})" if told else "")
 
 
 def _as_cell(paper: Published | None) -> Cell | None:
@@ -410,8 +412,8 @@ def _mean_over(found: Overview) -> str:
     protocols = list(dict.fromkeys(protocol_of(results) for results in found.results.values()))
     over = protocols[0] if len(protocols) == 1 else "limits × seeds × episodes (" + "; ".join(protocols) + ")"
     return (
-        f"Mean ± standard deviation over {over}; averages: over the tasks' means. Normalised with DSRL's constants; "
-        "safe: normalised cost at most 1."
+        f"Mean ± standard deviation over {over}; averages: over the {unit_of(found.rows)}s' means. Normalised with "
+        "DSRL's constants; safe: normalised cost at most 1."
     )
 
 
@@ -427,7 +429,7 @@ def _sources(rows: Sequence[Row]) -> list[str]:
     ours = [f"Data of {row.label}: {row.source}." for row in rows if not row.from_dsrl]
     if not dsrl:
         return ours
-    names = ", ".join(dsrl) if len(dsrl) <= 6 else f"{'the other' if ours else 'all'} {len(dsrl)} tasks"
+    names = ", ".join(dsrl) if len(dsrl) <= 6 else f"{'the other' if ours else 'all'} {len(dsrl)} {unit_of(rows)}s"
     return [*ours, f"Data of {names}: DSRL's."]
 
 
