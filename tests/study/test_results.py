@@ -14,9 +14,10 @@ from tests.study.made_up import ball_episodes, write_run
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
 from tracrl.methods.trac import TraC
-from tracrl.study.results import collect, identity_of, nearest_preset, read_run
+from tracrl.study.results import collect, nearest_preset, read_run
 from tracrl.study.seal import seal
 from tracrl.tasks.table import get_task
+from tracrl.train.directory import identity_of
 
 DSRL_BALL = {"file": get_task("BallRun").dataset_file, "task": "BallRun", "episodes": get_task("BallRun").episodes}
 

@@ -25,6 +25,7 @@ from tracrl.methods.trac import TraC
 from tracrl.policy import Policy
 from tracrl.train import fit as fit_module
 from tracrl.train.checkpoint import Checkpoint
+from tracrl.train.directory import describe
 from tracrl.train.fit import Interrupted, fit
 from tracrl.train.logs import CsvLog
 from tracrl.train.progress import Silence
@@ -146,7 +147,8 @@ def test_the_directory_explains_itself(small_data: Episodes, tmp_path: Path) -> 
     assert config["settings"]["alpha"] == 0.2
     assert config["limits"] == LIMITS
     assert config["seeds"] == SEEDS
-    assert config["data"] == {"fingerprint": small_data.fingerprint, "episodes": 60, "rows": small_data.rows}
+    expected = {"fingerprint": small_data.fingerprint, "episodes": 60, "rows": small_data.rows, "task": None}
+    assert config["data"] == expected
     assert config["versions"]["torch"] == torch.__version__
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
     assert len(rows) == 30 * 4
@@ -208,6 +210,21 @@ def test_another_run_in_the_directory_is_said(small_data: Episodes, tmp_path: Pa
         fit(BCAll(), small_data, limits=LIMITS, out=out, resume=True)
     with pytest.raises(TracrlError, match="data differ in fingerprint"):
         fit(SMALL, make_small_data(seed=1), limits=LIMITS, out=out, resume=True)
+
+
+def test_all_that_determines_the_result_is_in_the_identity(small_data: Episodes) -> None:
+    def identity(data: Episodes) -> str:
+        return str(describe(SMALL, data, [], LIMITS, SEEDS)["identity"])
+
+    assert small_data.final_observations is not None
+    others = [
+        replace(small_data, final_observations=None),
+        replace(small_data, final_observations=small_data.final_observations + 1),
+        replace(small_data, action_high=2 * small_data.action_high),
+        replace(small_data, metadata={"task": "BallRun"}),
+    ]
+    assert len({identity(data) for data in (small_data, *others)}) == 5
+    assert identity(replace(small_data, metadata={"file": "elsewhere.hdf5"})) == identity(small_data)
 
 
 def test_a_checkpoint_of_another_method_or_shape_is_said(small_data: Episodes, tmp_path: Path) -> None:

@@ -139,14 +139,11 @@ class Episodes:
     def fingerprint(self) -> str:
         """A hash of the contents: the same data give the same fingerprint wherever they lie."""
         digest = hashlib.blake2b(digest_size=16)
-        for array in (
-            self.observations,
-            self.actions,
-            self.rewards,
-            self.costs,
-            self.offsets,
-            self.terminated,
-        ):
+        arrays: list[NDArray[Any]] = [self.observations, self.actions, self.rewards, self.costs]
+        arrays += [self.offsets, self.terminated]
+        arrays += [self.action_low, self.action_high]
+        arrays += [] if self.final_observations is None else [self.final_observations]
+        for array in arrays:
             digest.update(repr(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()

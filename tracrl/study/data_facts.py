@@ -19,6 +19,9 @@ from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import Task
 
+_FORMAT = 2
+"""Of what is remembered: 2, since fingerprints include the action box and the final observations."""
+
 
 @dataclass(frozen=True)
 class DataFacts:
@@ -58,7 +61,7 @@ class KnownData:
             return None
         path = found[0].resolve()
         status = path.stat()
-        stamp = [tracrl.__version__, status.st_size, status.st_mtime_ns]
+        stamp = [tracrl.__version__, _FORMAT, status.st_size, status.st_mtime_ns]
         entry = self._known.get(str(path))
         if isinstance(entry, dict) and entry.get("stamp") == stamp:
             with contextlib.suppress(KeyError, TypeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.registry import get_method
 from tracrl.study.seal import check_seal, is_sealed
 from tracrl.tasks.table import Task, all_tasks, get_task
-from tracrl.train.directory import RunDirectory
+from tracrl.train.directory import RunDirectory, identity_of
 from tracrl.train.logs import read_log
 
 Floats = NDArray[np.float64]
@@ -212,12 +211,6 @@ def nearest_preset(method: str, suite: str, settings: Mapping[str, Any]) -> tupl
     few = settings.get("updates", 0) <= kind.preset(suite, "fast").updates
     nearest = min(differences, key=lambda preset: (len(differences[preset]), (preset == "fast") != few))
     return nearest, differences[nearest]
-
-
-def identity_of(config: Mapping[str, Any]) -> str:
-    """The identity that belongs to the contents of a config.json: computed as it was when it was written."""
-    what = {key: config[key] for key in ("method", "settings", "limits", "seeds", "data")}
-    return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _search(path: Path) -> Iterator[Path]:

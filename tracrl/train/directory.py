@@ -118,11 +118,15 @@ def describe(
         "settings": json.loads(json.dumps(asdict(method))),
         "limits": [float(limit) for limit in limits],
         "seeds": [int(seed) for seed in seeds],
-        "data": {"fingerprint": data.fingerprint, "episodes": len(data), "rows": data.rows},
+        "data": {
+            "fingerprint": data.fingerprint,
+            "episodes": len(data),
+            "rows": data.rows,
+            "task": None if data.task is None else str(data.task),
+        },
     }
-    identity = hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
     return {
-        "identity": identity,
+        "identity": identity_of(what),
         **what,
         "task": data.task,
         "data_source": {k: v for k, v in data.metadata.items() if k in ("file", "made_by", "task")},
@@ -133,6 +137,12 @@ def describe(
             **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")},
         },
     }
+
+
+def identity_of(config: Mapping[str, Any]) -> str:
+    """The identity that belongs to the contents of a config.json."""
+    what = {key: config[key] for key in ("method", "settings", "limits", "seeds", "data")}
+    return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def default_directory(method: Method, data: Episodes, limits: Sequence[float], seeds: Sequence[int]) -> Path:
