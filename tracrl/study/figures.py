@@ -109,9 +109,11 @@ def plot_scatter(found: Overview, suite: str, path: Path) -> None:
                     marker=">" if beyond else "o", edgecolor="white", lw=0.7, zorder=3,
                 )  # fmt: skip
                 if len(rows) <= 4:
+                    outside = cell.cost > 0.7 * right  # its name would be cut off there
                     axes.annotate(
                         row.label, (min(cell.cost, right * 0.97), cell.reward), fontsize=6.5, color="0.3",
-                        xytext=(4, 4), textcoords="offset points",
+                        xytext=(-4 if outside else 4, 4), textcoords="offset points",
+                        ha="right" if outside else "left",
                     )  # fmt: skip
             axes.set_xlim(-0.1, right)
             axes.set_ylim(low - 0.08, high + 0.08)
