@@ -43,15 +43,19 @@ class Stack:
         parts = _parts(len(runs), cores) if device.type == "cpu" else 1
         bounds = [round(i * len(runs) / parts) for i in range(parts + 1)]
         self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
-        self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
+        if device.type == "cpu":
+            torch.set_num_threads(max(1, cores // parts))
+        try:
+            self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
+        except BaseException:  # data that a learner refuses
+            torch.set_num_threads(self._threads_before)
+            raise
         for learner in self.learners:
             learner.half_products = precision == "bfloat16"
         self._workers = ThreadPoolExecutor(parts) if parts > 1 else None
         self._recorded = RecordedUpdates(self.learners[0]) if device.type == "cuda" else None
         self._tf32_before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = True
-        if device.type == "cpu":  # last: data that a learner refuses must not leave other numbers of threads behind
-            torch.set_num_threads(max(1, cores // parts))
 
     def __enter__(self) -> Self:
         return self
