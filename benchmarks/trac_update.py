@@ -129,10 +129,14 @@ def products_alone(shape: Shape, device: torch.device) -> Callable[[int], None]:
     return run
 
 
+def settings(shape: Shape) -> TraC:
+    """Classification from the first update on."""
+    return replace(TraC(), clone_updates=0, ratio=shape.ratio, batch_size=BATCH)
+
+
 def stack_of(shape: Shape, data: Episodes, runs: int, device: torch.device, half: bool) -> Callable[[int], None]:
     specs = [RunSpec(limit, seed) for limit in (10.0, 20.0, 40.0) for seed in (0, 10, 20)][:runs]
-    method = replace(TraC(), clone_updates=0, ratio=shape.ratio, batch_size=BATCH)
-    stack = Stack(method, data, specs, device, precision="bfloat16" if half else "float32")
+    stack = Stack(settings(shape), data, specs, device, precision="bfloat16" if half else "float32")
 
     def run(times: int) -> None:
         stack.update(times)

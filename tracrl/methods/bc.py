@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -44,9 +45,9 @@ class _Cloning(Method):
     def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> CloningLearner:
         return CloningLearner(self, data, runs, device)
 
+    @abstractmethod
     def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
         """Which episodes are cloned."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
