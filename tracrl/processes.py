@@ -23,8 +23,11 @@ Job = TypeVar("Job")
 SECONDS_TO_END = 3.0
 """For all processes together; one that is in the middle of something is then ended."""
 
-# One core a process: numerical libraries that start threads of their own would fight over the cores.
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+def limited_to(threads: int) -> dict[str, str]:
+    """Our environment, for a process whose numerical libraries are to start so many threads, and not one a core."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**os.environ, **dict.fromkeys(names, str(threads))}
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Processes:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
-            env={**os.environ, **_ONE_THREAD},
+            env=limited_to(1),
         )
         theirs.close()
         self._open[ours] = process, log

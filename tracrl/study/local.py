@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from tracrl.errors import TracrlError
+from tracrl.processes import limited_to
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.claim import EXIT_TAKEN_OVER, alive
@@ -31,7 +32,6 @@ RETRIES = 2
 STACKS_A_GPU = 2
 """one trains while the other one's policies are in the simulator"""
 MEMORY_SHARE = 0.85
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def start_worker(
     calibrate: bool = False,
 ) -> subprocess.Popen[str]:
     """A process at work on one stack, on these cores, in a session of its own: Ctrl-C is for us alone."""
-    environment = {**os.environ, **dict.fromkeys(_THREADS, str(len(cores)))}
+    environment = limited_to(len(cores))
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = _visible(gpu, os.environ)
     command = [sys.executable, "-m", "tracrl.study.worker", str(desk.path), "--out", str(store.path)]
