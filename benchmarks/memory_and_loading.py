@@ -1,6 +1,6 @@
 """Memory of a training on data of PointGoal2's size, and the time to load a large file.
 
-    python -m benchmarks.memory_and_loading memory [--device cuda]
+    python -m benchmarks.memory_and_loading memory [--device cuda] [--batch 4]
     python -m benchmarks.memory_and_loading loading [--gigabytes 1]
 
 Memory: 3 442 episodes of 1 000 steps and 60 observations, segment ratio 0.75, nine runs; the peak of the process (or of
@@ -55,7 +55,7 @@ def write_file(path: Path, episodes: int) -> None:
         file["terminals"], file["timeouts"] = np.zeros(rows, bool), timeouts
 
 
-def memory(path: Path, device: str, updates: int) -> None:
+def memory(path: Path, device: str, updates: int, batch: int) -> None:
     """Runs in a process of its own, so that the peak is this training's."""
     import torch
 
@@ -72,16 +72,14 @@ def memory(path: Path, device: str, updates: int) -> None:
     print(f"data: {own:.0f} MiB of float32")
     print(f"host peak after loading: {loaded:.0f} MiB above start, {loaded / own:.2f}x the data")
     runs = [RunSpec(limit, seed) for limit in (20.0, 40.0, 80.0) for seed in (0, 10, 20)]
-    method = tracrl.TraC.preset("SafetyGymnasium", clone_updates=updates // 2, updates=updates, batch_size=4)
+    method = tracrl.TraC.preset("SafetyGymnasium", clone_updates=updates // 2, updates=updates, batch_size=batch)
     with Stack(method, data, runs, torch.device(device)) as stack:
         stack.update(updates)
     trained = peak_mib() - before
-    print(
-        f"host peak of nine runs (batch 4, so that activations do not count): {trained:.0f} MiB, {trained / own:.2f}x"
-    )
+    print(f"host peak of nine runs, batch {batch}: {trained:.0f} MiB, {trained / own:.2f}x")
     if device == "cuda":
         most = torch.cuda.max_memory_allocated() / MIB
-        print(f"GPU peak: {most:.0f} MiB, {most / own:.2f}x")
+        print(f"GPU peak, batch {batch}: {most:.0f} MiB, {most / own:.2f}x")
 
 
 def loading(path: Path, turns: int) -> None:
@@ -114,10 +112,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--updates", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=4, help="small, so that the layers' outputs do not count")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     if options.what == "memory-of":
-        memory(options.file, options.device, options.updates)
+        memory(options.file, options.device, options.updates, options.batch)
         return
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "large.hdf5"
@@ -128,7 +127,7 @@ def main() -> None:
             return
         write_file(path, EPISODES)
         again = [sys.executable, __file__, "memory-of", str(path), "--device", options.device]
-        subprocess.run([*again, "--updates", str(options.updates)], check=True)
+        subprocess.run([*again, "--updates", str(options.updates), "--batch", str(options.batch)], check=True)
 
 
 if __name__ == "__main__":

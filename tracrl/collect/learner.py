@@ -32,7 +32,8 @@ class LearnerSettings:
     rounds: int = 100
     """a round's steps are the training's divided by this, within the bounds below"""
     fewest_steps: int = 2_000
-    most_steps: int = 32_000
+    most_steps: int = 10_000
+    """more in one round would leave hard tasks, which need millions of steps, too few rounds to get anywhere"""
     fewest_episodes: int = 8
     """a round has at least so many penalties to compare"""
     warm_up: int = 8

@@ -297,8 +297,9 @@ class SegmentTable:
             return torch.tensor(values, dtype=dtype, device=device)
 
         self.batch_size = method.batch_size
-        self.first = stack([p.segments.first for p in partitions])
-        self.length = stack([p.segments.length for p in partitions])
+        # Four bytes a number: runs times segments of them are no small part of what lies on a GPU.
+        self.first = stack([p.segments.first.astype(np.int32) for p in partitions])
+        self.length = stack([p.segments.length.astype(np.int32) for p in partitions])
         self.weight = stack([p.weight for p in partitions])
         self.steps = torch.arange(partitions[0].segments.horizon, device=device)
         self.discount = method.gamma**self.steps
@@ -325,7 +326,7 @@ class SegmentTable:
         index = start[:, None] + random.below(key, stop - start, self.batch_size)
         first, length = self.first.gather(1, index)[..., None], self.length.gather(1, index)[..., None]
         return SegmentBatch(
-            rows=first + torch.minimum(self.steps, length - 1),
+            rows=first.long() + torch.minimum(self.steps, length - 1),
             valid=(self.steps < length).to(self.weight.dtype),
             desirable=(index < self.desirable[:, None]).to(self.weight.dtype),
             weight=self.weight.gather(1, index),

@@ -46,6 +46,7 @@ class RecordedUpdates:
         with torch.no_grad():
             for tensor, old in zip(tensors, before, strict=True):
                 tensor.copy_(old)
+        del before
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._metrics = learner.learn()

@@ -1,0 +1,46 @@
+"""A GPU trains the same runs as a CPU: same batches, same dropout, same mathematics. Needs a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import make_small_data
+from tests.methods.test_stacks import METHODS, RUNS
+from tracrl.methods.bc import BCSafe
+from tracrl.methods.method import Method
+from tracrl.methods.trac import TraC
+from tracrl.train.stack import Stack
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, clone_rate=1e-2, rate=1e-2, warmup=1)
+BC = BCSafe(batch_size=16, hidden=(8, 8), rate=1e-2)
+
+
+@pytest.mark.parametrize("method", [TRAC, BC, *METHODS], ids=lambda m: f"{m.name}{id(m) % 1000}")
+def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
+    data = make_small_data()
+    observation = data.observations[0]
+    losses, actions = [], []
+    for device in ("cpu", "cuda"):
+        with Stack(method, data, RUNS, torch.device(device)) as stack:
+            torch.backends.cuda.matmul.allow_tf32 = False  # to be compared to more than three digits
+            metrics = [stack.update() for _ in range(6)]
+            policy = stack.policy()
+        losses.append({name: torch.stack([m[name] for m in metrics]).cpu().numpy() for name in metrics[0]})
+        policy.reset(7)
+        actions.append(policy.act(observation))
+    for name, values in losses[0].items():
+        assert np.allclose(losses[1][name], values, rtol=1e-2, atol=1e-3), name
+    assert np.allclose(actions[0], actions[1], atol=5e-3)
+
+
+def test_half_products_stay_near_the_full_ones() -> None:
+    """bfloat16 keeps eight bits: one update's loss is right to a percent."""
+    data, results = make_small_data(), []
+    for precision in ("float32", "bfloat16"):
+        with Stack(TRAC, data, RUNS, torch.device("cuda"), precision=precision) as stack:
+            results.append(stack.update()["loss"].cpu().numpy())
+    assert np.allclose(*results, rtol=2e-2, atol=1e-2)
+    assert not np.array_equal(*results)
