@@ -70,20 +70,34 @@ def test_another_machines_claim_counts_until_it_is_old(tmp_path: Path) -> None:
 
 
 def test_of_many_who_want_a_dead_ones_claim_one_gets_it(tmp_path: Path) -> None:
-    path = tmp_path / "claim"
-    path.write_text(json.dumps({**this_process(), "started": "1"}))
-
-    def attempt(_: int) -> Claim | None:
+    def attempt(path: Path) -> Claim | None:
         try:
             return Claim(path).__enter__()
         except BusyError:
             return None
 
     with ThreadPoolExecutor(16) as pool:
-        winners = [claim for claim in pool.map(attempt, range(64)) if claim is not None]
-    for winner in winners:  # else its heart goes on beating after the test
-        winner.__exit__(None, None, None)
-    assert len(winners) == 1
+        for again in range(100):
+            path = tmp_path / str(again) / "claim"
+            path.parent.mkdir()
+            path.write_text(json.dumps({**this_process(), "started": "1"}))
+            winners = [claim for claim in pool.map(attempt, [path] * 32) if claim is not None]
+            for winner in winners:  # else its heart goes on beating after the test
+                winner.__exit__(None, None, None)
+            assert len(winners) == 1
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_who_was_killed_while_taking_over_is_in_the_way_for_a_minute_at_most(tmp_path: Path) -> None:
+    path, turn = tmp_path / "claim", tmp_path / ".claim.part"
+    path.write_text(json.dumps({**this_process(), "started": "1"}))
+    turn.touch()
+    with pytest.raises(BusyError), Claim(path):
+        pass
+    os.utime(turn, (time.time() - 61, time.time() - 61))
+    with Claim(path):
+        assert alive(path)
+    assert not turn.exists()
 
 
 def test_who_lost_the_claim_stops(tmp_path: Path) -> None:

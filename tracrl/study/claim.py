@@ -68,20 +68,24 @@ class Claim:
         return True
 
     def _take_over(self) -> bool:
-        """Remove the dead owner's claim and try for one's own, against others who may be doing the same."""
-        dead = read_claim(self.path)
-        grave = self.path.with_name(f"{self.path.name}.{self.owner['token']}")
+        """Remove the dead owner's claim and try for one's own.
+
+        One at a time may do so, and looks again first: what was a dead one's may by now be another's who was faster.
+        """
+        turn = self.path.with_name(f".{self.path.name}.part")
         try:
-            self.path.rename(grave)
-        except FileNotFoundError:
-            return False
-        if read_claim(grave) != dead:  # another was faster, and this is its new claim: give it back
-            with contextlib.suppress(FileExistsError):
-                os.link(grave, self.path)
-            grave.unlink()
-            return False
-        grave.unlink()
-        return self._take()
+            os.close(os.open(turn, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            if alive(turn) is not False:
+                return False
+            turn.unlink(missing_ok=True)  # a minute old: whoever had it was killed
+            return self._take()
+        try:
+            if alive(self.path) is False:
+                self.path.unlink(missing_ok=True)
+            return self._take()
+        finally:
+            turn.unlink(missing_ok=True)
 
     def _mine(self) -> bool:
         return (read_claim(self.path) or {}).get("token") == self.owner["token"]
@@ -124,7 +128,7 @@ def alive(path: Path) -> bool | None:
         return None
     if owner.get("machine") == _machine():
         return _start_of(owner.get("pid")) == owner.get("started")
-    probe = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    probe = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         probe.touch()
         return probe.stat().st_mtime - path.stat().st_mtime < STALE_SECONDS
