@@ -202,16 +202,15 @@ def show_plan(plan: Plan, store: Store, console: Console, device: str) -> None:
 
 def state_of(stack: StackSpec, store: Store) -> str:
     """Where a stack stands, in a word or two."""
-    from tracrl.study.claim import alive
+    from tracrl.train.claim import alive
 
     if stack.data is None:
         return "no data"
     if store.done(stack):
         return "done"
-    desk = store.desk(stack)
-    if alive(desk.claim):
+    if alive(store.run(stack).claim):
         return "at work"
-    before = desk.last_outcome()
+    before = store.desk(stack).last_outcome()
     if before is not None and before.state == "failed":
         return "failed before"
     return "goes on" if store.started(stack) else "new"

@@ -19,14 +19,14 @@ from tracrl.errors import TracrlError
 from tracrl.processes import limited_to
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
-from tracrl.study.claim import EXIT_TAKEN_OVER, alive
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
+from tracrl.train.claim import EXIT_TAKEN_OVER, alive
 
 SECONDS_A_LOOK = 0.2
 SECONDS_FOR_BUSY = 5.0
-"""before a stack that another study is at work on is asked for again"""
+"""before a stack that another process is at work on is asked for again"""
 RETRIES = 2
 """of a stack whose process was killed; each goes on from the last checkpoint"""
 STACKS_A_GPU = 2
@@ -124,7 +124,7 @@ class _Crew:
         now = time.monotonic()
         ready = [stack for stack in self.board.waiting() if self.not_before.get(stack.name, 0.0) <= now]
         for stack in ready:
-            if alive(self.board.store.desk(stack).claim):  # another study is at it: look again later
+            if alive(self.board.store.run(stack).claim):  # another process is at it: look again later
                 self.not_before[stack.name] = now + SECONDS_FOR_BUSY
                 self.board.entries[stack.name].elsewhere = True
         ready = [stack for stack in ready if self.not_before.get(stack.name, 0.0) <= now]
