@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from tracrl.errors import TracrlError
-from tracrl.processes import limited_to
+from tracrl.processes import limited_to, number_of
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.measured import Rates, memory_of
@@ -62,18 +62,17 @@ def run_locally(
     machine: Machine | None = None,
 ) -> Board:
     """Do what is not done yet. The board says how each stack ended; one that fails does not stop the others."""
-    if workers is not None and workers < 1:
-        raise TracrlError(f"--workers is {workers}; expected at least 1.")
     if plan.missing:
         raise TracrlError(plan.missing.sentence)
     machine = machine or Machine.this()
     if device == "cuda" and not machine.gpus:
         raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
     used = "cuda" if device != "cpu" and machine.gpus else "cpu"
+    most = number_of(workers, STACKS_A_GPU * machine.gpus if used == "cuda" else len(machine.cores))
     store.prepare(plan)
     board = Board(plan, store, console, used, len(machine.cores))
     with board, stop_requests() as stop:
-        crew = _Crew(board, machine, device if device != "auto" else used, workers, retries, checkpoint_seconds)
+        crew = _Crew(board, machine, used, most, retries, checkpoint_seconds)
         crew.work(stop)
     return board
 
@@ -95,12 +94,13 @@ class _Crew:
         board: Board,
         machine: Machine,
         device: str,
-        workers: int | None,
+        most: int,
         retries: int,
         checkpoint_seconds: float,
     ):
+        """``most``: at work at a time."""
         self.board, self.machine, self.device, self.checkpoint_seconds = board, machine, device, checkpoint_seconds
-        self.most = workers or (STACKS_A_GPU * machine.gpus if device == "cuda" else len(machine.cores))
+        self.most = most
         self.retries = {stack.name: retries for stack in board.waiting()}
         self.not_before: dict[str, float] = {}
         self.at_work: list[_Worker] = []
