@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.policy import load_policy
 from tracrl.study.board import duration
-from tracrl.study.command import state_of
+from tracrl.study.command import StudyOptions, state_of, study
 from tracrl.study.local import Machine, available_memory, outcome_of, run_locally, start_worker
 from tracrl.study.measured import Rates, estimate
 from tracrl.study.plan import Plan, StackSpec, make_plan
@@ -351,6 +352,20 @@ def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -
     )
     assert unstarted.returncode == 1
     assert unstarted.stderr.startswith("tracrl: Nothing was started, because the data of AntRun are missing")
+
+
+def test_a_plan_for_a_gpu_is_refused_where_starting_it_would_be(
+    ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = Machine(cores=(0,), memory=8 << 30, gpus=0)
+    monkeypatch.setattr(Machine, "this", lambda: without)
+    options = StudyOptions(
+        "main", tasks=("BallRun",), methods=("trac",), plan=True, device="cuda", out=tmp_path / "runs"
+    )
+    with pytest.raises(TracrlError, match="--device cuda: PyTorch sees no CUDA GPU on this machine"):
+        study(options)
+    assert not (tmp_path / "runs").exists()
+    assert study(replace(options, backend="ray")) == 0, "the cluster may have one"
 
 
 def test_cores_and_memory_bound_how_many_run_side_by_side(

@@ -49,6 +49,12 @@ class Machine:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         return cls(tuple(sorted(os.sched_getaffinity(0))), available_memory(), gpus)
 
+    def device(self, asked: str) -> str:
+        """What ``--device`` means here: cuda or cpu."""
+        from tracrl.train.fit import kind_of_device
+
+        return kind_of_device(asked, self.gpus > 0)
+
 
 def run_locally(
     plan: Plan,
@@ -65,9 +71,7 @@ def run_locally(
     if plan.missing:
         raise TracrlError(plan.missing.sentence)
     machine = machine or Machine.this()
-    if device == "cuda" and not machine.gpus:
-        raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
-    used = "cuda" if device != "cpu" and machine.gpus else "cpu"
+    used = machine.device(device)
     most = number_of(workers, STACKS_A_GPU * machine.gpus if used == "cuda" else len(machine.cores))
     store.prepare(plan)
     board = Board(plan, store, console, used, len(machine.cores))
@@ -233,10 +237,8 @@ def outcome_of(process: subprocess.Popen[str]) -> Outcome:
     return Outcome("failed", f"Its process ended with status {code} and said nothing.", final=False)
 
 
-def calibrate(plan: Plan, store: Store, console: Console, device: str) -> None:
-    """Measure some seconds of each kind of stack whose rate is not known yet."""
-    machine = Machine.this()
-    used = "cuda" if device != "cpu" and machine.gpus else "cpu"
+def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
+    """Measure some seconds of each kind of stack whose rate on the used device is not known yet."""
     for stack in plan.stacks:
         if store.done(stack) or Rates.of(store).find(stack, used) is not None:
             continue

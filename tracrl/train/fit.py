@@ -112,12 +112,17 @@ def fit(
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is the GPU where there is one."""
+    """The device that ``--device`` means on this machine."""
+    return torch.device(kind_of_device(name, torch.cuda.is_available()))
+
+
+def kind_of_device(name: str, gpu: bool) -> str:
+    """``cuda`` or ``cpu`` on a machine with or without a ``gpu``; ``auto`` is the GPU where there is one."""
     if name not in ("auto", "cpu", "cuda"):
         raise TracrlError(f"--device is {name!r}; expected auto, cpu or cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not gpu:
         raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    return "cuda" if name != "cpu" and gpu else "cpu"
 
 
 def _precision(name: str, device: torch.device) -> Precision:
