@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tracrl.candidate_policy import CandidatePolicy
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.methods.transitions import Batch, Transitions, discounted_threshold, episode_steps
+from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.critics import Critics, regression_loss, soft_maximum, soft_minimum, target_of
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.nets.vae import StackedVAE, central
@@ -124,9 +124,7 @@ class LagrangianLearner(Learner):
         super().__init__(method, data, runs, device)
         self.method = method
         self.transitions = Transitions(data, len(runs), device, method.reward_scale)
-        steps = episode_steps(data)
-        threshold = torch.tensor([discounted_threshold(r.limit, method.gamma, steps) for r in runs], device=device)
-        self.pid = PIDLagrangian(threshold, method.kp, method.ki, method.kd)
+        self.pid = PIDLagrangian(thresholds(data, runs, method.gamma).to(device), method.kp, method.ki, method.kd)
         seeds = [run.seed for run in runs]
         sizes = data.observation_size, data.action_size
         self.critics = Critics(generators(seeds, 1), *sizes, method.hidden, 2 * method.critics).to(device)
