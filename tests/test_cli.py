@@ -177,6 +177,8 @@ def test_methods_are_listed(tmp_path: Path) -> None:
         ("train trac BallRun --batch-size 400", "safe at cost limit 10, fewer than a batch of 400"),
         ("train trac BallRun --limits -5", "--limits must be numbers of 0 or more"),
         ("train trac BallRun --device cuda", "PyTorch sees no CUDA GPU on this machine"),
+        ("study main --tasks BallRun --device cuda", "PyTorch sees no CUDA GPU on this machine"),
+        ("study main --tasks BallRun --plan --device cuda", "PyTorch sees no CUDA GPU on this machine"),
         ("evaluate nowhere", "There is no policy at nowhere"),
         ("data inspect PointGaol1", "There is no task called 'PointGaol1': did you mean PointGoal1"),
         ("data fetch", "Say which tasks to fetch"),

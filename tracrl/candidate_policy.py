@@ -20,7 +20,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 
 
 class CandidatePolicy(Policy):
-    """Tensors: the layers of ``critic`` and ``cost_critic``, (R, K, in, out), and λ, ``multiplier`` (R,)."""
+    """Tensors: the layers of ``actor`` (R, in, out), of ``critic`` and ``cost_critic`` (R, K, in, out), and λ,
+    ``multiplier`` (R,)."""
 
     kind = "candidates"
 
@@ -35,6 +36,7 @@ class CandidatePolicy(Policy):
     ):
         super().__init__(facts, tensors, single)
         self.candidates, self.pessimism = candidates, pessimism
+        self._actor = layers_of(tensors, "actor")
         self._critic, self._cost_critic = layers_of(tensors, "critic"), layers_of(tensors, "cost_critic")
         self._generator = np.random.default_rng(0)
 
@@ -88,13 +90,12 @@ class PerturbedDecodes(CandidatePolicy):
         tensors: Mapping[str, Floats],
         single: bool = False,
         *,
-        candidates: int,
-        pessimism: float,
         phi: float,
+        **settings: Any,
     ):
-        super().__init__(facts, tensors, single, candidates=candidates, pessimism=pessimism)
+        super().__init__(facts, tensors, single, **settings)
         self.phi = phi
-        self._decoder, self._actor = layers_of(tensors, "decoder"), layers_of(tensors, "actor")
+        self._decoder = layers_of(tensors, "decoder")
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "phi": self.phi}
@@ -112,18 +113,6 @@ class GaussianCandidates(CandidatePolicy):
     """BEAR-Lag's: samples of a squashed Gaussian (``actor``)."""
 
     kind = "gaussian-candidates"
-
-    def __init__(
-        self,
-        facts: PolicyFacts,
-        tensors: Mapping[str, Floats],
-        single: bool = False,
-        *,
-        candidates: int,
-        pessimism: float,
-    ):
-        super().__init__(facts, tensors, single, candidates=candidates, pessimism=pessimism)
-        self._actor = layers_of(tensors, "actor")
 
     def propose(self, states: Floats) -> Floats:
         mean, log_std = np.split(forward(self._actor, states), 2, axis=-1)

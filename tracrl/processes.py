@@ -30,6 +30,13 @@ def limited_to(threads: int) -> dict[str, str]:
     return {**os.environ, **dict.fromkeys(names, str(threads))}
 
 
+def number_of(workers: int | None, otherwise: int | None = None) -> int:
+    """How many run side by side: as many as were asked for, else ``otherwise``, else one a core."""
+    if workers is not None and workers < 1:
+        raise TracrlError(f"--workers is {workers}; expected at least 1.")
+    return workers or otherwise or len(os.sched_getaffinity(0))
+
+
 @dataclass(frozen=True)
 class Failure:
     """What a process answers when it cannot go on: a sentence for the user."""

@@ -6,7 +6,8 @@ import torch
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.transitions import Transitions, discounted_threshold, episode_steps
+from tracrl.methods.method import RunSpec
+from tracrl.methods.transitions import Transitions, discounted_threshold, episode_steps, thresholds
 from tracrl.nets import random
 
 CPU = torch.device("cpu")
@@ -82,6 +83,9 @@ def test_thresholds_of_the_benchmark(limit: float, steps: int, expected: float) 
 def test_threshold_is_the_discounted_sum_of_an_even_cost() -> None:
     assert discounted_threshold(6, 0.8, 3) == pytest.approx(2 + 0.8 * 2 + 0.64 * 2)
     assert discounted_threshold(6, 1.0, 3) == 6
+    runs = [RunSpec(6.0, 0), RunSpec(0.0, 1)]
+    assert thresholds(three_episodes(), runs, 0.8).tolist() == pytest.approx([4.88, 0])
+    assert thresholds(three_episodes(), runs, 0.8, 0.2).tolist() == pytest.approx([0.976, 0])
 
 
 def test_steps_of_an_episode() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,12 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.policy import load_policy
 from tracrl.study.board import duration
-from tracrl.study.claim import read_claim
-from tracrl.study.local import Machine, available_memory, run_locally
+from tracrl.study.command import StudyOptions, state_of, study
+from tracrl.study.local import Machine, available_memory, outcome_of, run_locally, start_worker
 from tracrl.study.measured import Rates, estimate
 from tracrl.study.plan import Plan, StackSpec, make_plan
 from tracrl.study.store import Outcome, Store
+from tracrl.train.claim import Claim, read_claim
 
 LONG = ("hidden=[8]", "trac.batch_size=4", "trac.updates=700", "trac.clone_updates=300", "trac.warmup=5")
 SCORED = {"limits": [10.0], "seeds": [0], "episodes": 2, "evaluations": 2}
@@ -117,8 +119,8 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on(
 
     def kill() -> None:
         until(lambda: store.started(stack))
-        until(lambda: (read_claim(store.desk(stack).claim) or {}).get("pid"))
-        os.kill(read_claim(store.desk(stack).claim)["pid"], signal.SIGKILL)  # type: ignore[index]
+        until(lambda: (read_claim(store.run(stack).claim) or {}).get("pid"))
+        os.kill(read_claim(store.run(stack).claim)["pid"], signal.SIGKILL)  # type: ignore[index]
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -129,7 +131,7 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on(
     assert "trying again: TraC on BallRun: Its process was killed by SIGKILL" in said(console)
     assert "going on: TraC on BallRun" in said(console)
     assert "Going on after update" in store.desk(stack).log.read_text()
-    assert not store.desk(stack).claim.exists()
+    assert not store.run(stack).claim.exists()
     same_result(store.path, undisturbed.path, stack)
 
 
@@ -231,7 +233,7 @@ def test_killed_and_stopped_on_the_way_it_ends_as_if_nothing_had_been(
         return sum(log.read_text().count("\n") for log in logged if log.exists()) > lines
 
     def someone_at_work() -> bool:
-        return any(store.desk(stack).claim.exists() for stack in stacks)
+        return any(store.run(stack).claim.exists() for stack in stacks)
 
     first = start_study("uniform-reference", LONG, store.path)
     until(lambda: training_since(20))
@@ -274,6 +276,20 @@ def test_two_studies_at_once_share_the_work(ball_data: Path, tmp_path: Path) -> 
     for stack in plan.stacks:
         steps = [line.split(",")[0] for line in store.run(stack).metrics.read_text().splitlines()[1:]]
         assert steps == [str(step) for step in range(1, 61)], "no update was made twice"
+
+
+def test_a_training_of_the_same_run_is_waited_for(ball_data: Path, tmp_path: Path) -> None:
+    plan, store = tiny_plan(), Store(tmp_path / "runs")
+    (stack,) = plan.stacks
+    store.prepare(plan)
+    with Claim(store.run(stack).claim):  # as tracrl train holds it
+        assert state_of(stack, store) == "at work"
+        worker = start_worker(store.desk(stack), store, device="cpu", cores=(0,))
+        worker.wait()
+        outcome = outcome_of(worker)
+    assert outcome.state == "busy"
+    assert f"is at work in {store.run(stack).path}" in outcome.reason
+    assert state_of(stack, store) == "new"
 
 
 def test_what_was_scored_over_other_episodes_is_scored_as_asked(ball_data: Path, tmp_path: Path) -> None:
@@ -336,6 +352,20 @@ def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -
     )
     assert unstarted.returncode == 1
     assert unstarted.stderr.startswith("tracrl: Nothing was started, because the data of AntRun are missing")
+
+
+def test_a_plan_for_a_gpu_is_refused_where_starting_it_would_be(
+    ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = Machine(cores=(0,), memory=8 << 30, gpus=0)
+    monkeypatch.setattr(Machine, "this", lambda: without)
+    options = StudyOptions(
+        "main", tasks=("BallRun",), methods=("trac",), plan=True, device="cuda", out=tmp_path / "runs"
+    )
+    with pytest.raises(TracrlError, match="--device cuda: PyTorch sees no CUDA GPU on this machine"):
+        study(options)
+    assert not (tmp_path / "runs").exists()
+    assert study(replace(options, backend="ray")) == 0, "the cluster may have one"
 
 
 def test_cores_and_memory_bound_how_many_run_side_by_side(

@@ -16,10 +16,10 @@ import pytest
 
 from tests.study.test_local import SCORED, quiet, same_result, tiny_plan, until
 from tracrl.errors import TracrlError
-from tracrl.study.claim import alive, read_claim
 from tracrl.study.local import run_locally
 from tracrl.study.store import Store
 from tracrl.train.checkpoint import Checkpoint
+from tracrl.train.claim import alive, read_claim
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 ray_backend = pytest.importorskip("tracrl.study.ray_backend")
@@ -142,7 +142,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(
         return [
             stack
             for stack in plan.stacks
-            if (read_claim(store.desk(stack).claim) or {}).get("pid") in below and store.started(stack)
+            if (read_claim(store.run(stack).claim) or {}).get("pid") in below and store.started(stack)
         ]
 
     try:
@@ -163,7 +163,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(
     assert run_locally(plan, local, quiet()).count("done") == 2
     for stack in plan.stacks:
         same_result(store.path, local.path, stack)
-        assert not store.desk(stack).claim.exists()
+        assert not store.run(stack).claim.exists()
 
 
 def test_failures_are_answers_and_all_needs_are_checked(
@@ -196,7 +196,7 @@ def test_stopped_or_killed_it_is_saved_and_a_second_start_goes_on(
         driver.send_signal(number)
         output, _ = driver.communicate(timeout=120)
         assert driver.returncode == code, output
-        until(lambda: not alive(store.desk(stack).claim), 60)
+        until(lambda: not alive(store.run(stack).claim), 60)
         reached = Checkpoint.load(store.run(stack).checkpoint).step
         # Stopped, all of it is kept. When the driver is killed, Ray kills the workers: the last checkpoint is kept.
         assert step < reached < 6000 if number == signal.SIGINT else step == reached

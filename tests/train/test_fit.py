@@ -3,11 +3,13 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,8 @@ from tracrl.methods.trac import TraC
 from tracrl.policy import Policy
 from tracrl.train import fit as fit_module
 from tracrl.train.checkpoint import Checkpoint
-from tracrl.train.directory import describe
+from tracrl.train.claim import BusyError, Claim, this_process
+from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.fit import Interrupted, fit
 from tracrl.train.logs import CsvLog
 from tracrl.train.progress import Silence
@@ -138,6 +141,75 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(tmp_path: Path) -> Non
     steps = [int(row["step"]) for row in csv.DictReader((tmp_path / "cut" / "metrics.csv").open())]
     assert steps == sorted(set(steps)), "no step is logged twice"
     assert (tmp_path / "whole" / "metrics.csv").read_bytes() == (tmp_path / "cut" / "metrics.csv").read_bytes()
+
+
+def test_a_directory_that_another_process_trains_in_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    write_hdf5(make_small_data(), tmp_path / "data.hdf5")
+    words = ["--data", str(tmp_path / "data.hdf5"), "--limits", "4", "--out", str(out), "--hidden", "8"]
+    command = [sys.executable, "-m", "tracrl.cli", "train", "bc-all", *words]
+    first = subprocess.Popen([*command, "--updates", "10000000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not (out / "metrics.csv").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        config = (out / "config.json").read_bytes()
+        for again in (["--updates", "10000000", "--resume"], ["--updates", "20"]):
+            second = subprocess.run([*command, *again], capture_output=True, text=True, timeout=60, check=False)
+            assert second.returncode == 1
+            assert re.fullmatch(rf"tracrl: Process {first.pid} on \S+ is at work in {out}: wait .*\n", second.stderr)
+        assert (out / "config.json").read_bytes() == config
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_one_that_comes_in_between_is_noticed(
+    small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins, or has begun and ended, while this one makes its networks."""
+
+    def meanwhile(happens: Callable[[], object]) -> None:
+        monkeypatch.setattr(fit_module, "Stack", lambda *a, **k: (happens(), Stack(*a, **k))[1])
+
+    out = tmp_path / "run"
+    other = Claim(out / "claim.json")
+    meanwhile(other.__enter__)
+    with pytest.raises(BusyError, match=f"is at work in {out}"):
+        fit(SMALL, small_data, limits=[4.0], out=out)
+    other.__exit__(None, None, None)
+    assert not out.exists()
+    meanwhile(lambda: RunDirectory(out).begin(describe(BCAll(), small_data, [], [4.0], [0]), resume=False))
+    with pytest.raises(TracrlError, match="holds a run that can go on"):
+        fit(SMALL, small_data, limits=[4.0], out=out)
+    assert json.loads((out / "config.json").read_text())["method"] == "bc-all"
+
+
+def test_a_place_that_holds_something_else_is_left_alone(small_data: Episodes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for name in ("claim.json", "notes.txt"):
+        (tmp_path / "folder" / name).write_text("mine")
+    os.utime(tmp_path / "folder" / "claim.json", (1, 1))
+    for name in ("file", "folder"):
+        with pytest.raises(TracrlError, match=f"{name} is there already and holds no run: choose another --out"):
+            fit(SMALL, small_data, limits=[4.0], out=tmp_path / name)
+    assert {file.name for file in (tmp_path / "folder").iterdir()} == {"claim.json", "notes.txt"}
+
+
+def test_a_dead_process_blocks_nobody(small_data: Episodes, tmp_path: Path) -> None:
+    """Killed before its first file, and killed in the middle."""
+    whole = fit(SMALL, small_data, limits=[4.0], out=tmp_path / "whole")
+    dead = json.dumps({**this_process(), "started": "1", "token": "x"})
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "claim.json").write_text(dead)
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=[4.0], out=tmp_path / "run", progress=StopAt(5))
+    assert not (tmp_path / "run" / "claim.json").exists()
+    (tmp_path / "run" / "claim.json").write_text(dead)
+    assert same(fit(SMALL, small_data, limits=[4.0], out=tmp_path / "run", resume=True).policy, whole.policy)
+    assert not (tmp_path / "run" / "claim.json").exists()
 
 
 def test_the_directory_explains_itself(small_data: Episodes, tmp_path: Path) -> None:

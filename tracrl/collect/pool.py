@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import Any, Self
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.environment import EnvFacts, EnvSpec
 from tracrl.collect.rollout import Order, Rollout
-from tracrl.processes import Processes
+from tracrl.processes import Processes, number_of
 
 SHORT = 200
 """Steps that a message should be worth: shorter episodes are sent several at a time."""
@@ -24,7 +23,7 @@ class RolloutPool:
 
     def __init__(self, spec: EnvSpec, workers: int | None = None):
         self.spec = spec
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = number_of(workers)
         self.processes = Processes("tracrl.collect.worker", spec.name)
         self._known: dict[Connection, set[int]] = {}
 

@@ -81,7 +81,7 @@ def collect(
     spec = EnvSpec.of(env)
     settings = settings or CollectSettings()
     progress = progress or Silence()
-    _check(steps, episodes, workers, seed, limits, observation_bits)
+    _check(steps, episodes, seed, limits, observation_bits)
     path = Path(out) if out is not None else Path(f"{_file_name(spec)}.hdf5")
     recipe = _recipe(spec, steps, episodes, seed, limits, compact, observation_bits, settings)
     parts = path.with_name(f"{path.name}.part")
@@ -125,16 +125,12 @@ def collect(
     return path
 
 
-def _check(
-    steps: int, episodes: int, workers: int | None, seed: int, limits: Sequence[float] | None, observation_bits: int
-) -> None:
+def _check(steps: int, episodes: int, seed: int, limits: Sequence[float] | None, observation_bits: int) -> None:
     if not 1 <= observation_bits <= FLOAT_BITS:
         raise TracrlError(f"--observation-bits is {observation_bits}; expected 1 to {FLOAT_BITS}.")
     for option, value, least in (("--steps", steps, 1), ("--episodes", episodes, 1), ("--seed", seed, 0)):
         if value < least:
             raise TracrlError(f"{option} is {value}; expected at least {least}.")
-    if workers is not None and workers < 1:
-        raise TracrlError(f"--workers is {workers}; expected at least 1.")
     if limits is not None and not all(0 <= limit < math.inf for limit in limits):
         raise TracrlError(f"--limits are {', '.join(map(str, limits))}; expected finite numbers of 0 or more.")
 

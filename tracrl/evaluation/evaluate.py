@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Self
 
@@ -11,7 +10,7 @@ import numpy as np
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.policy import Policy
-from tracrl.processes import Processes
+from tracrl.processes import Processes, number_of
 from tracrl.tasks.simulators import require
 from tracrl.tasks.table import Task, get_task
 
@@ -44,9 +43,7 @@ class SimulatorPool:
     def __init__(self, task: str, workers: int | None = None):
         self.task: Task = get_task(task)
         require(self.task)
-        if workers is not None and workers < 1:
-            raise TracrlError(f"--workers is {workers}; expected at least 1.")
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = number_of(workers)
         self.processes = Processes("tracrl.evaluation.worker", self.task.name)
 
     def __enter__(self) -> Self:

@@ -23,7 +23,7 @@ from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner
 from tracrl.methods.method import RunSpec
 from tracrl.nets.critics import follow, target_of
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
-from tracrl.policy import Policy, named_layers
+from tracrl.policy import Policy
 
 ACTION = FREE_STREAM
 
@@ -57,9 +57,10 @@ def perturbed(actions: Tensor, shift: Tensor, phi: float) -> Tensor:
 class BCQLagLearner(LagrangianLearner):
     """The stack in training."""
 
+    method: BCQLag
+
     def __init__(self, method: BCQLag, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
         super().__init__(method, data, runs, device)
-        self.method = method
         sizes = (data.observation_size + data.action_size, *method.hidden, data.action_size)
         self.actor = StackedMLP(generators([run.seed for run in runs], 0), sizes, hidden="tanh").to(device)
         self.actor_target = target_of(self.actor)
@@ -95,17 +96,5 @@ class BCQLagLearner(LagrangianLearner):
         return perturbed(decoded, shift.view_as(decoded), self.method.phi)
 
     def policy(self) -> Policy:
-        layers = {
-            "decoder": self.vae.decoder.weights(),
-            "actor": self.actor.weights(),
-            "critic": self.critics.of_reward.weights(),
-            "cost_critic": self.critics.of_cost.weights(),
-        }
-        tensors = named_layers(layers) | {"multiplier": self.pid.multiplier.cpu().numpy().copy()}
-        return PerturbedDecodes(
-            self.facts,
-            tensors,
-            candidates=self.method.candidates,
-            pessimism=self.method.pessimism,
-            phi=self.method.phi,
-        )
+        proposers = {"decoder": self.vae.decoder, "actor": self.actor}
+        return self.choosing(PerturbedDecodes, proposers, phi=self.method.phi)

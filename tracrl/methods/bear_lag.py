@@ -26,7 +26,7 @@ from tracrl.methods.method import RunSpec
 from tracrl.nets.actor import SquashedGaussian
 from tracrl.nets.critics import follow, target_of
 from tracrl.nets.stacked import StackedAdam, generators
-from tracrl.policy import Policy, named_layers
+from tracrl.policy import Policy
 
 ACTIONS, DECODES = FREE_STREAM, FREE_STREAM + 1
 LOG_ALPHA_RANGE = (-5.0, 5.0)
@@ -82,11 +82,11 @@ def mmd(x: Tensor, y: Tensor, sigma: float) -> Tensor:
 class BEARLagLearner(LagrangianLearner):
     """The stack in training."""
 
+    method: BEARLag
     log_alpha: Tensor
 
     def __init__(self, method: BEARLag, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
         super().__init__(method, data, runs, device)
-        self.method = method
         seeds = [run.seed for run in runs]
         self.actor = SquashedGaussian(generators(seeds, 0), data.observation_size, data.action_size, method.hidden)
         self.actor.to(device)
@@ -126,12 +126,4 @@ class BEARLagLearner(LagrangianLearner):
         }
 
     def policy(self) -> Policy:
-        layers = {
-            "actor": self.actor.network.weights(),
-            "critic": self.critics.of_reward.weights(),
-            "cost_critic": self.critics.of_cost.weights(),
-        }
-        tensors = named_layers(layers) | {"multiplier": self.pid.multiplier.cpu().numpy().copy()}
-        return GaussianCandidates(
-            self.facts, tensors, candidates=self.method.candidates, pessimism=self.method.pessimism
-        )
+        return self.choosing(GaussianCandidates, {"actor": self.actor.network})

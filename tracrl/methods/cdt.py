@@ -32,6 +32,7 @@ from tracrl.methods.cdt_targets import Targets, data_targets, task_targets
 from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.methods.transitions import episode_steps
 from tracrl.nets import random
+from tracrl.nets.actor import log_density
 from tracrl.nets.stacked import StackedAdam, generators
 from tracrl.nets.transformer import Affine, Keys, StackedGPT, embedding_table
 from tracrl.policy import Policy
@@ -271,7 +272,7 @@ class SequenceTable:
 
 def action_losses(mean: Tensor, log_std: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
     """−E log π(a) and E H(π), both a dimension, over the valid steps: (R,) each."""
-    log_probability = -0.5 * ((batch.actions - mean) / log_std.exp()).square() - log_std - 0.5 * math.log(2 * math.pi)
+    log_probability = log_density(mean, log_std, batch.actions)
     entropy = log_std + 0.5 * math.log(2 * math.pi * math.e)
     return -masked_mean(log_probability.mean(-1), batch.valid), masked_mean(entropy.mean(-1), batch.valid)
 

@@ -34,8 +34,8 @@ from torch.nn.functional import softplus
 
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.methods.transitions import Batch, Transitions, discounted_threshold, episode_steps
-from tracrl.nets.actor import SquashedGaussian
+from tracrl.methods.transitions import Batch, Transitions, thresholds
+from tracrl.nets.actor import SquashedGaussian, log_density
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policy import MLPPolicy, Policy
 
@@ -113,11 +113,6 @@ def bound_weights(ell: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     return weights, (weights * logits).mean(1)
 
 
-def gaussian_log_probability(mean: Tensor, log_std: Tensor, x: Tensor) -> Tensor:
-    """log N(x; μ, σ), summed over the last dimension."""
-    return (-0.5 * ((x - mean) / log_std.exp()).square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
 class Scalars(nn.Module):
     """λ and τ of each run, kept positive by a softplus."""
 
@@ -142,9 +137,8 @@ class COptiDICELearner(Learner):
         super().__init__(method, data, runs, device)
         self.method = method
         self.transitions = Transitions(data, len(runs), device, method.reward_scale, timeouts_end=True)
-        steps, scale = episode_steps(data), 1.0 if method.reference_quirks else 1 - method.gamma
-        thresholds = [scale * discounted_threshold(run.limit, method.gamma, steps) for run in runs]
-        self.threshold = torch.tensor(thresholds, device=device)
+        scale = 1.0 if method.reference_quirks else 1 - method.gamma
+        self.threshold = thresholds(data, runs, method.gamma, scale).to(device)
         self.first_share = len(data) / data.rows
         self.state_noise = method.noise * self.transitions.observations.std(0)
         self.action_noise = method.noise * self.transitions.actions.std(0)
@@ -221,7 +215,7 @@ class COptiDICELearner(Learner):
         actions = batch.actions + self.action_noise * self.noise(ACTION_NOISE, *batch.actions.shape[1:])
         mean, log_std = self.actor(states)
         centre = mean if self.method.reference_quirks else torch.tanh(mean)
-        loss = -(w * gaussian_log_probability(centre, log_std, actions)).mean(1)
+        loss = -(w * log_density(centre, log_std, actions).sum(-1)).mean(1)
         self.actor_adam.step(loss, self.method.rate)
         return loss.detach()
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.methods.transitions import Batch, Transitions, discounted_threshold, episode_steps
+from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.actor import SquashedGaussian
 from tracrl.nets.critics import Critics, follow, regression_loss, target_of
 from tracrl.nets.stacked import StackedAdam, generators
@@ -127,8 +127,7 @@ class CPQLearner(Learner):
         super().__init__(method, data, runs, device)
         self.method = method
         self.transitions = Transitions(data, len(runs), device, method.reward_scale)
-        steps = episode_steps(data)
-        self.threshold = torch.tensor([discounted_threshold(r.limit, method.gamma, steps) for r in runs], device=device)
+        self.threshold = thresholds(data, runs, method.gamma).to(device)
         seeds = [run.seed for run in runs]
         sizes = data.observation_size, data.action_size
         self.actor = SquashedGaussian(generators(seeds, 0), *sizes, method.hidden).to(device)

@@ -7,19 +7,21 @@ reward and whose cost are bootstrapped, and the one that is taken. λ is steered
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from tracrl.candidate_policy import CandidatePolicy
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.methods.transitions import Batch, Transitions, discounted_threshold, episode_steps
+from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.critics import Critics, regression_loss, soft_maximum, soft_minimum, target_of
-from tracrl.nets.stacked import StackedAdam, generators
+from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.nets.vae import StackedVAE, central
+from tracrl.policy import Policy, named_layers
 
 BATCH, ENCODER, CANDIDATES = range(3)  # streams of random numbers; a method's own go on from FREE_STREAM
 FREE_STREAM = 3
@@ -116,13 +118,13 @@ def best_candidate(q: Tensor, qc: Tensor, multiplier: Tensor) -> tuple[Tensor, T
 class LagrangianLearner(Learner):
     """The parts of the stack in training that do not depend on where the candidates come from."""
 
+    method: LagrangianMethod
+
     def __init__(self, method: LagrangianMethod, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
         super().__init__(method, data, runs, device)
-        self.settings = method
+        self.method = method
         self.transitions = Transitions(data, len(runs), device, method.reward_scale)
-        steps = episode_steps(data)
-        threshold = torch.tensor([discounted_threshold(r.limit, method.gamma, steps) for r in runs], device=device)
-        self.pid = PIDLagrangian(threshold, method.kp, method.ki, method.kd)
+        self.pid = PIDLagrangian(thresholds(data, runs, method.gamma).to(device), method.kp, method.ki, method.kd)
         seeds = [run.seed for run in runs]
         sizes = data.observation_size, data.action_size
         self.critics = Critics(generators(seeds, 1), *sizes, method.hidden, 2 * method.critics).to(device)
@@ -132,13 +134,13 @@ class LagrangianLearner(Learner):
         self.vae_adam = StackedAdam(list(self.vae.parameters()))
 
     def draw(self) -> Batch:
-        return self.transitions.draw(self.key(BATCH), self.settings.batch_size)
+        return self.transitions.draw(self.key(BATCH), self.method.batch_size)
 
     def train_vae(self, batch: Batch) -> Tensor:
         """One update of the VAE; its loss (R,)."""
         noise = self.noise(ENCODER, batch.rewards.shape[1], self.vae.latent)
-        loss = self.vae.loss(batch.observations, batch.actions, noise, self.settings.beta)
-        self.vae_adam.step(loss, self.settings.vae_rate)
+        loss = self.vae.loss(batch.observations, batch.actions, noise, self.method.beta)
+        self.vae_adam.step(loss, self.method.vae_rate)
         return loss.detach()
 
     @torch.no_grad()
@@ -149,11 +151,11 @@ class LagrangianLearner(Learner):
         """
         count = candidates.shape[2]
         states, actions = batch.next_observations.repeat_interleave(count, 1), candidates.flatten(1, 2)
-        weight = self.settings.pessimism
+        weight = self.method.pessimism
         q = soft_minimum(self.target.reward(states, actions), weight).view(*candidates.shape[:3])
         qc = soft_maximum(self.target.cost(states, actions), weight).view(*candidates.shape[:3])
         q_best, qc_best = best_candidate(q, qc, self.pid.multiplier)
-        more = self.settings.gamma * (1 - batch.ended)
+        more = self.method.gamma * (1 - batch.ended)
         return batch.rewards + more * q_best, batch.costs + more * qc_best
 
     def train_critics(self, batch: Batch, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +163,7 @@ class LagrangianLearner(Learner):
         y, yc = self.targets(batch, candidates)
         qc = self.critics.cost(batch.observations, batch.actions)
         loss = regression_loss(self.critics.reward(batch.observations, batch.actions), y) + regression_loss(qc, yc)
-        self.critic_adam.step(loss, self.settings.critic_rate)
+        self.critic_adam.step(loss, self.method.critic_rate)
         return loss.detach(), qc.detach().mean((1, 2))
 
     def lagrangian(self, observations: Tensor, actions: Tensor) -> Tensor:
@@ -177,3 +179,11 @@ class LagrangianLearner(Learner):
         latent = central(self.noise(stream, observations.shape[1] * count, self.vae.latent))
         decoded = self.vae.decode_raw(observations.repeat_interleave(count, 1), latent)
         return decoded.view(*observations.shape[:2], count, -1)
+
+    def choosing(self, kind: type[CandidatePolicy], proposers: Mapping[str, StackedMLP], **settings: Any) -> Policy:
+        """The policy that draws candidates from the ``proposers`` and chooses by the critics and λ."""
+        networks = {**proposers, "critic": self.critics.of_reward, "cost_critic": self.critics.of_cost}
+        tensors = named_layers({name: network.weights() for name, network in networks.items()})
+        tensors["multiplier"] = self.pid.multiplier.cpu().numpy().copy()
+        settings |= {"candidates": self.method.candidates, "pessimism": self.method.pessimism}
+        return kind(self.facts, tensors, **settings)

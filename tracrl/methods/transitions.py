@@ -20,6 +20,7 @@ are (1 − γ) times discounted sums, and so is their threshold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
+from tracrl.methods.method import RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
 from tracrl.tasks.table import all_tasks
@@ -43,6 +45,12 @@ def episode_steps(data: Episodes) -> int:
 def discounted_threshold(limit: float, gamma: float, steps: int) -> float:
     """l(κ, γ, T): the discounted cost of an episode of T steps that spends κ evenly."""
     return limit if gamma == 1 else limit / steps * (1 - gamma**steps) / (1 - gamma)
+
+
+def thresholds(data: Episodes, runs: Sequence[RunSpec], gamma: float, scale: float = 1.0) -> Tensor:
+    """(R,): l of each run, ``scale`` times."""
+    steps = episode_steps(data)
+    return torch.tensor([scale * discounted_threshold(run.limit, gamma, steps) for run in runs])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -38,3 +39,8 @@ class SquashedGaussian(nn.Module):
         """(weight, bias) of each layer of s ↦ μ(s), for the policy tanh(μ)."""
         *trunk, (weight, bias) = self.network.weights()
         return [*trunk, (weight[..., : self.actions], bias[..., : self.actions])]
+
+
+def log_density(mean: Tensor, log_std: Tensor, x: Tensor) -> Tensor:
+    """log N(x; μ, σ) of each dimension."""
+    return -0.5 * ((x - mean) / log_std.exp()).square() - log_std - 0.5 * math.log(2 * math.pi)

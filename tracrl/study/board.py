@@ -32,7 +32,7 @@ class Entry:
     here_before: bool = False
     """it was done when the study started"""
     elsewhere: bool = False
-    """waiting, because another study is at work on it"""
+    """waiting, because another process is at work on it"""
     progress: dict[str, Any] = field(default_factory=dict)
 
 
@@ -114,7 +114,7 @@ class Board:
         parts = [f"{counts['done']} of {len(self.entries)} done"]
         parts += [f"{counts[s]} {s}" for s in ("running", "failed", "stopped", "waiting") if counts[s]]
         if elsewhere := sum(entry.state == "waiting" and entry.elsewhere for entry in self.entries.values()):
-            parts[-1] += f" ({elsewhere} for another study that is at work on the same)"
+            parts[-1] += f" ({elsewhere} for another process that is at work on the same)"
         left = self.remaining() if counts["running"] + counts["waiting"] else None
         return f"{self.plan.study}: {', '.join(parts)}" + (f"; {left}" if left else "")
 

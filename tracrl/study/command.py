@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from tracrl.study.local import Machine
     from tracrl.study.plan import Plan, StackSpec
     from tracrl.study.store import Store
 
@@ -86,12 +87,16 @@ def make_console() -> Console:
 def study(options: StudyOptions) -> int:
     """0: all is done; 1: something failed; 130: stopped."""
     from tracrl.study.data_facts import KnownData
-    from tracrl.study.local import calibrate, run_locally
+    from tracrl.study.local import Machine, calibrate, run_locally
     from tracrl.study.plan import make_plan
     from tracrl.study.store import Store
 
     console = make_console()
     store = Store(options.out)
+    machine = Machine.this()
+    # Plans are for this machine. A cluster's GPUs are not seen from here: that there are none is for it to say.
+    elsewhere = options.backend == "ray" and options.device == "cuda"
+    used = machine.device("auto" if elsewhere else options.device)
     plan = make_plan(
         options.study,
         suite=options.suite,
@@ -107,8 +112,8 @@ def study(options: StudyOptions) -> int:
     )
     if options.plan:
         if options.calibrate and not plan.missing:
-            calibrate(plan, store, console, options.device)
-        show_plan(plan, store, console, options.device)
+            calibrate(plan, store, console, machine, used)
+        show_plan(plan, store, console, machine, used)
         return 0
     if options.backend == "ray":
         from tracrl.study.ray_backend import run_on_ray
@@ -145,15 +150,12 @@ def report(options: ReportOptions) -> int:
     return 0
 
 
-def show_plan(plan: Plan, store: Store, console: Console, device: str) -> None:
-    """What would run, and what it would take as far as that was measured."""
+def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
+    """What would run, and what it would take on the machine's used device, as far as that was measured."""
     from tracrl.study.board import duration
-    from tracrl.study.local import Machine
     from tracrl.study.measured import Rates, estimate, memory_of
 
-    machine = Machine.this()
     cores = len(machine.cores)
-    used = "cuda" if device != "cpu" and machine.gpus else "cpu"
     rates = Rates.of(store)
     table = Table(box=None, pad_edge=False)
     for column in ("task", "method", "variant", "runs", "updates", "state", "time", "memory"):
@@ -202,16 +204,15 @@ def show_plan(plan: Plan, store: Store, console: Console, device: str) -> None:
 
 def state_of(stack: StackSpec, store: Store) -> str:
     """Where a stack stands, in a word or two."""
-    from tracrl.study.claim import alive
+    from tracrl.train.claim import alive
 
     if stack.data is None:
         return "no data"
     if store.done(stack):
         return "done"
-    desk = store.desk(stack)
-    if alive(desk.claim):
+    if alive(store.run(stack).claim):
         return "at work"
-    before = desk.last_outcome()
+    before = store.desk(stack).last_outcome()
     if before is not None and before.state == "failed":
         return "failed before"
     return "goes on" if store.started(stack) else "new"

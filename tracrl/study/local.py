@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from tracrl.errors import TracrlError
-from tracrl.processes import limited_to
+from tracrl.processes import limited_to, number_of
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
-from tracrl.study.claim import EXIT_TAKEN_OVER, alive
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
+from tracrl.train.claim import EXIT_TAKEN_OVER, alive
 
 SECONDS_A_LOOK = 0.2
 SECONDS_FOR_BUSY = 5.0
-"""before a stack that another study is at work on is asked for again"""
+"""before a stack that another process is at work on is asked for again"""
 RETRIES = 2
 """of a stack whose process was killed; each goes on from the last checkpoint"""
 STACKS_A_GPU = 2
@@ -49,6 +49,12 @@ class Machine:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         return cls(tuple(sorted(os.sched_getaffinity(0))), available_memory(), gpus)
 
+    def device(self, asked: str) -> str:
+        """What ``--device`` means here: cuda or cpu."""
+        from tracrl.train.fit import kind_of_device
+
+        return kind_of_device(asked, self.gpus > 0)
+
 
 def run_locally(
     plan: Plan,
@@ -62,18 +68,15 @@ def run_locally(
     machine: Machine | None = None,
 ) -> Board:
     """Do what is not done yet. The board says how each stack ended; one that fails does not stop the others."""
-    if workers is not None and workers < 1:
-        raise TracrlError(f"--workers is {workers}; expected at least 1.")
     if plan.missing:
         raise TracrlError(plan.missing.sentence)
     machine = machine or Machine.this()
-    if device == "cuda" and not machine.gpus:
-        raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
-    used = "cuda" if device != "cpu" and machine.gpus else "cpu"
+    used = machine.device(device)
+    most = number_of(workers, STACKS_A_GPU * machine.gpus if used == "cuda" else len(machine.cores))
     store.prepare(plan)
     board = Board(plan, store, console, used, len(machine.cores))
     with board, stop_requests() as stop:
-        crew = _Crew(board, machine, device if device != "auto" else used, workers, retries, checkpoint_seconds)
+        crew = _Crew(board, machine, used, most, retries, checkpoint_seconds)
         crew.work(stop)
     return board
 
@@ -95,12 +98,13 @@ class _Crew:
         board: Board,
         machine: Machine,
         device: str,
-        workers: int | None,
+        most: int,
         retries: int,
         checkpoint_seconds: float,
     ):
+        """``most``: at work at a time."""
         self.board, self.machine, self.device, self.checkpoint_seconds = board, machine, device, checkpoint_seconds
-        self.most = workers or (STACKS_A_GPU * machine.gpus if device == "cuda" else len(machine.cores))
+        self.most = most
         self.retries = {stack.name: retries for stack in board.waiting()}
         self.not_before: dict[str, float] = {}
         self.at_work: list[_Worker] = []
@@ -124,7 +128,7 @@ class _Crew:
         now = time.monotonic()
         ready = [stack for stack in self.board.waiting() if self.not_before.get(stack.name, 0.0) <= now]
         for stack in ready:
-            if alive(self.board.store.desk(stack).claim):  # another study is at it: look again later
+            if alive(self.board.store.run(stack).claim):  # another process is at it: look again later
                 self.not_before[stack.name] = now + SECONDS_FOR_BUSY
                 self.board.entries[stack.name].elsewhere = True
         ready = [stack for stack in ready if self.not_before.get(stack.name, 0.0) <= now]
@@ -233,10 +237,8 @@ def outcome_of(process: subprocess.Popen[str]) -> Outcome:
     return Outcome("failed", f"Its process ended with status {code} and said nothing.", final=False)
 
 
-def calibrate(plan: Plan, store: Store, console: Console, device: str) -> None:
-    """Measure some seconds of each kind of stack whose rate is not known yet."""
-    machine = Machine.this()
-    used = "cuda" if device != "cpu" and machine.gpus else "cpu"
+def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
+    """Measure some seconds of each kind of stack whose rate on the used device is not known yet."""
     for stack in plan.stacks:
         if store.done(stack) or Rates.of(store).find(stack, used) is not None:
             continue

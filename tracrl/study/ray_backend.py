@@ -26,11 +26,11 @@ from rich.console import Console
 from tracrl.errors import TracrlError
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
-from tracrl.study.claim import STALE_SECONDS
 from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
+from tracrl.train.claim import STALE_SECONDS
 
 SECONDS_A_LOOK = 1.0
 PATIENCE = 3 * STALE_SECONDS
@@ -163,7 +163,7 @@ def _mark_waiting(board: Board, pending: dict[Any, StackSpec]) -> None:
     """Tasks that Ray has not started yet are shown as waiting: their worker has not said anything since we began."""
     for stack in pending.values():
         entry = board.entries[stack.name]
-        at_work = board.store.desk(stack).claim.exists()
+        at_work = board.store.run(stack).claim.exists()
         if at_work and entry.state == "waiting":
             board.started(stack)
         elif not at_work and entry.state == "running":

@@ -13,7 +13,6 @@
           progress.json            how far it is
           outcome.json             how it ended
           measured.json            what it took: seconds, cores, memory
-          claim                    who is at it
 """
 
 from __future__ import annotations
@@ -70,10 +69,6 @@ class Desk:
     @property
     def measured(self) -> Path:
         return self.path / "measured.json"
-
-    @property
-    def claim(self) -> Path:
-        return self.path / "claim"
 
     def read_progress(self) -> dict[str, Any]:
         """How far the worker is; empty where it has not said."""

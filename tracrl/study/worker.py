@@ -24,12 +24,12 @@ from typing import Any, Self
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json
-from tracrl.study.claim import BusyError, Claim
 from tracrl.study.measured import Stopwatch, kind_of
 from tracrl.study.plan import StackSpec
 from tracrl.study.results import read_run
 from tracrl.study.seal import renew, seal
 from tracrl.study.store import Desk, Outcome, Store, write_quickly
+from tracrl.train.claim import BusyError, Claim
 
 EXIT_CODES = {"done": 0, "failed": 1, "busy": 3, "stopped": 130}
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -65,11 +65,12 @@ def _attempt(desk: Desk, options: argparse.Namespace) -> Outcome:
     try:
         stack = StackSpec.from_dict(read_json(desk.stack))
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {stack.title}, process {os.getpid()}", flush=True)
-        with Claim(desk.claim, options.patience):
-            if options.calibrate:
-                calibrate(stack, desk, options)
-            else:
-                work(stack, Store(options.out), desk, options)
+        store = Store(options.out)
+        if options.calibrate:
+            calibrate(stack, desk, options)
+        else:
+            with Claim(store.run(stack).claim, options.patience) as claim:
+                work(stack, store, desk, options, claim)
         return Outcome("done")
     except BusyError as busy:
         return Outcome("busy", str(busy), final=False)
@@ -91,7 +92,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace) -> None:
+def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace, claim: Claim) -> None:
     """Train to the end from wherever it is, and score."""
     if store.done(stack):  # somebody else has been here since it was planned
         return
@@ -115,6 +116,7 @@ def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace
             episodes=stack.episodes,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=report,
+            claim=claim,
         )
         seal(run.path)
     if not store.done(stack):

@@ -1,6 +1,7 @@
 """A run directory explains itself: what was trained, on what, with what, and what came out.
 
 ====================== ==========================================================================
+claim.json             the process that is at work here, while it is
 config.json            method, settings, limits, seeds, data set and its fingerprint, versions
 metrics.csv            losses and the like, a line for each run at each logged step
 evaluations.csv        scores in the simulator along the training
@@ -37,6 +38,10 @@ class RunDirectory:
     """The files of one stack of runs."""
 
     path: Path
+
+    @property
+    def claim(self) -> Path:
+        return self.path / "claim.json"
 
     @property
     def config(self) -> Path:
@@ -77,9 +82,10 @@ class RunDirectory:
     def check(self, config: Mapping[str, Any], resume: bool) -> None:
         """A run may begin here, or what lies here is the same run and may go on. Writes nothing."""
         if not self.config.exists():
-            # A file that was being written when the process was killed is no content.
+            # What a process leaves that is killed before its first whole file is no content.
             if self.path.exists() and (
-                not self.path.is_dir() or any(file.suffix != ".part" for file in self.path.iterdir())
+                not self.path.is_dir()
+                or any(file != self.claim and file.suffix != ".part" for file in self.path.iterdir())
             ):
                 raise TracrlError(f"{self.path} is there already and holds no run: choose another --out.")
             return
@@ -97,8 +103,9 @@ class RunDirectory:
                 )
         raise TracrlError(f"{self.config} was edited: its identity does not match its contents; choose another --out.")
 
-    def begin(self, config: Mapping[str, Any]) -> None:
-        """Say what is trained here."""
+    def begin(self, config: Mapping[str, Any], resume: bool) -> None:
+        """Say what is trained here, unless another process came in between since it was checked."""
+        self.check(config, resume)
         if not self.config.exists():
             write_json(self.config, config)
 

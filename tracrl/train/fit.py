@@ -20,6 +20,7 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policy import Policy, load_policy
 from tracrl.stopping import stop_requests
 from tracrl.train.checkpoint import Checkpoint
+from tracrl.train.claim import BusyError, Claim, alive
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
 from tracrl.train.progress import Progress, Silence
@@ -68,11 +69,13 @@ def fit(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     wandb: str | None = None,
     progress: Progress | None = None,
+    claim: Claim | None = None,
 ) -> Run:
     """Train limits × seeds runs of a method as one stack.
 
     ``out`` is a directory for logs, checkpoints and policies; without it nothing is written. ``evaluate_on`` names a
-    task whose simulator scores the policies ``evaluations`` times along the way, the last time at the end.
+    task whose simulator scores the policies ``evaluations`` times along the way, the last time at the end. ``claim``
+    is the caller's on ``out``; without one it is taken here, and refused where another process is at work.
     """
     runs = _runs(limits, seeds)
     progress = progress or Silence()
@@ -84,13 +87,17 @@ def fit(
         raise TracrlError("W&B logs belong to a run directory: say where with out.")
     config = describe(method, data, trained, limits, seeds)
     if directory is not None:
+        if claim is None and alive(directory.claim):
+            raise BusyError(directory.claim)
         directory.check(config, resume)
         if directory.finished:
             return _finished(directory)
     with ExitStack() as closing:
         stack = closing.enter_context(Stack(method, data, trained, chosen, precision=_precision(precision, chosen)))
-        if directory is not None:
-            directory.begin(config)  # only now: data, limits and settings have been accepted
+        if directory is not None:  # only now: data, limits and settings have been accepted
+            if claim is None:
+                closing.enter_context(Claim(directory.claim))
+            directory.begin(config, resume)
         loop = _Loop(method, stack, runs, directory, progress)
         if directory is not None and directory.checkpoint.exists():
             loop.restore(Checkpoint.load(directory.checkpoint))
@@ -105,12 +112,17 @@ def fit(
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is the GPU where there is one."""
+    """The device that ``--device`` means on this machine."""
+    return torch.device(kind_of_device(name, torch.cuda.is_available()))
+
+
+def kind_of_device(name: str, gpu: bool) -> str:
+    """``cuda`` or ``cpu`` on a machine with or without a ``gpu``; ``auto`` is the GPU where there is one."""
     if name not in ("auto", "cpu", "cuda"):
         raise TracrlError(f"--device is {name!r}; expected auto, cpu or cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not gpu:
         raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    return "cuda" if name != "cpu" and gpu else "cpu"
 
 
 def _precision(name: str, device: torch.device) -> Precision:

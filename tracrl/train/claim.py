@@ -1,4 +1,4 @@
-"""One worker at a time on a run directory, also across machines that share the storage.
+"""One process at a time in a run directory, also across machines that share the storage.
 
 A claim is a file made by its owner alone (``O_EXCL``) and touched every few seconds. It may be taken over when its
 owner is known to be dead (same machine), or has not touched it for a minute (another machine). Ages are differences of
@@ -18,13 +18,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tracrl.errors import TracrlError
+from tracrl.files import writing
+
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
 EXIT_TAKEN_OVER = 75
 
 
-class BusyError(Exception):
-    """Somebody else is at work here."""
+class BusyError(TracrlError):
+    """Another process is at work in the claim's directory."""
+
+    def __init__(self, claim: Path):
+        other = read_claim(claim) or {}
+        perhaps = "" if other.get("machine") == _machine() else ", or was less than a minute ago"
+        super().__init__(
+            f"Process {other.get('pid', '?')} on {other.get('host', '?')} is at work in {claim.parent}{perhaps}: "
+            "wait until it has ended, or choose another --out."
+        )
 
 
 class Claim:
@@ -39,12 +50,11 @@ class Claim:
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + self.patience
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        while not self._take():
-            if time.monotonic() >= deadline:
-                other = read_claim(self.path) or {}
-                raise BusyError(f"process {other.get('pid', '?')} on {other.get('host', '?')} is at work on it")
-            time.sleep(min(1.0, max(self.patience, 0.1)))
+        with writing(self.path):
+            while not self._take():
+                if time.monotonic() >= deadline:
+                    raise BusyError(self.path)
+                time.sleep(min(1.0, max(self.patience, 0.1)))
         self._heart.start()
         return self
 
@@ -53,10 +63,15 @@ class Claim:
         self._heart.join()
         if self._mine():
             self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing was done, nothing is left behind
+            self.path.parent.rmdir()
 
     def _take(self) -> bool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileNotFoundError:  # in this very moment another left the directory empty, and removed it
+            return self._take()
         except FileExistsError:
             return alive(self.path) is False and self._take_over()
         try:
@@ -68,20 +83,24 @@ class Claim:
         return True
 
     def _take_over(self) -> bool:
-        """Remove the dead owner's claim and try for one's own, against others who may be doing the same."""
-        dead = read_claim(self.path)
-        grave = self.path.with_name(f"{self.path.name}.{self.owner['token']}")
+        """Remove the dead owner's claim and try for one's own.
+
+        One at a time may do so, and looks again first: what was a dead one's may by now be another's who was faster.
+        """
+        turn = self.path.with_name(f".{self.path.name}.part")
         try:
-            self.path.rename(grave)
-        except FileNotFoundError:
-            return False
-        if read_claim(grave) != dead:  # another was faster, and this is its new claim: give it back
-            with contextlib.suppress(FileExistsError):
-                os.link(grave, self.path)
-            grave.unlink()
-            return False
-        grave.unlink()
-        return self._take()
+            os.close(os.open(turn, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            if alive(turn) is not False:
+                return False
+            turn.unlink(missing_ok=True)  # a minute old: whoever had it was killed
+            return self._take()
+        try:
+            if alive(self.path) is False:
+                self.path.unlink(missing_ok=True)
+            return self._take()
+        finally:
+            turn.unlink(missing_ok=True)
 
     def _mine(self) -> bool:
         return (read_claim(self.path) or {}).get("token") == self.owner["token"]
@@ -110,7 +129,7 @@ def read_claim(path: Path) -> dict[str, Any] | None:
     """Who holds a claim; None where there is none. One that is just being written has no owner yet."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
         return {}
@@ -124,12 +143,14 @@ def alive(path: Path) -> bool | None:
         return None
     if owner.get("machine") == _machine():
         return _start_of(owner.get("pid")) == owner.get("started")
-    probe = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    probe = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")  # no content of a run directory
     try:
         probe.touch()
         return probe.stat().st_mtime - path.stat().st_mtime < STALE_SECONDS
     except FileNotFoundError:
         return None
+    except OSError:  # a place where nothing can be written, so that nothing can be taken over either
+        return True
     finally:
         probe.unlink(missing_ok=True)
 
@@ -143,7 +164,9 @@ def _machine() -> str:
 
 
 def _start_of(pid: Any) -> str | None:
-    """When a process began, so that a number that is used again is not taken for the same process."""
+    """When a process began, so that a number that is used again is not taken for the same process; None for the dead,
+    also for those whom nobody has buried yet."""
     with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if facts[0] in "ZX" else facts[19]
     return None
