@@ -29,9 +29,13 @@ METHODS: list[Method] = [
     COptiDICE(**NETS, reference_quirks=True),
 ]
 RUNS = [RunSpec(2.0, 3), RunSpec(6.0, 3), RunSpec(2.0, 4)]
-each_method = pytest.mark.parametrize(
-    "method", METHODS, ids=lambda m: m.name + "-quirks" * getattr(m, "reference_quirks", False)
-)
+
+
+def label(method: Method) -> str:
+    return method.name + "-quirks" * getattr(method, "reference_quirks", False)
+
+
+each_method = pytest.mark.parametrize("method", METHODS, ids=label)
 
 
 def updated(learner: Learner, times: int) -> Learner:

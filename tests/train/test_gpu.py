@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import make_small_data
-from tests.methods.test_stacks import METHODS, RUNS
+from tests.methods.test_stacks import METHODS, RUNS, label
 from tracrl.methods.bc import BCSafe
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
@@ -18,7 +18,7 @@ TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, clone_rat
 BC = BCSafe(batch_size=16, hidden=(8, 8), rate=1e-2)
 
 
-@pytest.mark.parametrize("method", [TRAC, BC, *METHODS], ids=lambda m: f"{m.name}{id(m) % 1000}")
+@pytest.mark.parametrize("method", [TRAC, BC, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
     data = make_small_data()
     observation = data.observations[0]

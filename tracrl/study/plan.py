@@ -13,6 +13,7 @@ import sys
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from tracrl.data.episodes import Episodes
@@ -80,9 +81,9 @@ class StackSpec:
         # DataFacts has all of Episodes that is looked at here.
         return describe(self.method, cast(Episodes, self.data), self.trained, self.limits, self.seeds)
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Of what determines the result; the run directory's own."""
+        """Of what determines the result; the run directory's own. Asked for at every look at a study's stacks."""
         return str(self.config["identity"])
 
     @property
