@@ -206,7 +206,8 @@ class TrainOptions(DataOptions):
     """the published settings, or a tenth of the work or less"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of TraC's matrix products on a GPU, where float32 means TF32; other methods are always float32"""
+    """of TraC's matrix products: auto is bfloat16 on a GPU (where float32 means TF32) and float32 on a CPU, where
+    bfloat16 is faster if the processor has it; other methods are always float32"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False

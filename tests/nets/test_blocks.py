@@ -31,6 +31,45 @@ def test_blocks_are_the_plain_products(hidden: str, members: int | None) -> None
         assert torch.allclose(mine.double(), theirs, rtol=1e-4, atol=1e-5 * theirs.abs().max().item())
 
 
+def test_half_products_are_exact_where_eight_bits_are_enough() -> None:
+    """Small integers are: there nothing but the order of operations could differ from the plain products."""
+    network = StackedMLP(generators([0, 1]), (3, 8, 8, 2))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randint(-1, 2, parameter.shape, generator=generator))
+    x = torch.randint(-2, 3, (2, 2 * ROWS + 7, 3), generator=generator).float().requires_grad_()
+    weight = torch.zeros(2, 2 * ROWS + 7, 2)
+    weight[:, ::100] = 1.0
+    results = []
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            result = network(x)
+        gradients = torch.autograd.grad((result * weight).sum(), [x, *network.parameters()])
+        results.append([result, *gradients])
+    for full, half_ in zip(*results, strict=True):
+        assert full.dtype == half_.dtype == torch.float32
+        assert full.abs().max() > 0
+        assert torch.equal(full, half_)
+
+
+def test_half_products_round_and_drop_the_same_units() -> None:
+    network = StackedMLP(generators([0, 1]), (5, 64, 64, 2), dropout=0.25)
+    x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
+
+    def key(stream: int) -> torch.Tensor:
+        return random.keys(torch.tensor([0, 1]), torch.tensor(3), stream)
+
+    full = network(x, key)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = network(x, key)
+    assert not torch.equal(full, half)
+    assert (full - half).abs().max() < 0.03 * full.abs().max()
+    gradients = [torch.autograd.grad(result.square().sum(), list(network.parameters())) for result in (full, half)]
+    for mine, theirs in zip(*gradients, strict=True):
+        assert (mine - theirs).norm() < 0.03 * mine.norm()
+
+
 class Rooms(TorchDispatchMode):
     """Notes the shapes of the rooms that are made for layers."""
 

@@ -23,6 +23,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
+from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
 from tracrl.policy import Policy
 from tracrl.train import fit as fit_module
@@ -386,6 +387,22 @@ def test_divergence_is_said(small_data: Episodes) -> None:
 def test_bad_limits_and_seeds_are_said(small_data: Episodes, limits: list[float], seeds: list[int], words: str) -> None:
     with pytest.raises(TracrlError, match=words):
         fit(SMALL, small_data, limits=limits, seeds=seeds)
+
+
+def test_half_products_need_a_processor_that_has_them(small_data: Episodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    with pytest.raises(TracrlError, match="this processor has no instructions for it; use --precision float32"):
+        fit(SMALL, small_data, limits=[4.0], device="cpu", precision="bfloat16")
+
+
+def test_half_products_train_nearly_the_same_policy(small_data: Episodes) -> None:
+    runs, actions = [RunSpec(4.0, 0), RunSpec(6.0, 1)], []
+    for precision in ("float32", "bfloat16"):
+        with Stack(SMALL, small_data, runs, torch.device("cpu"), precision=precision) as stack:  # type: ignore[arg-type]
+            stack.update(8)
+            actions.append(stack.policy().act(small_data.observations[0]))
+    assert not np.array_equal(*actions)
+    assert np.allclose(*actions, atol=0.05)
 
 
 def test_no_gpu_is_said(small_data: Episodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,8 @@ class StackedMLP(nn.Module):
             scale = 256 / (256 - masks.threshold)
             layers = [layers[0], *((weight * scale, bias) for weight, bias in layers[1:])]
         flat = [(weight.flatten(0, -3), bias.flatten(0, -3)) for weight, bias in layers]
-        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks)
+        half = torch.is_autocast_enabled("cpu")
+        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks, half)
         if self.members is not None:
             result = result.view(-1, self.members, *result.shape[1:])
         return result if self.output is None else self.output(result)

@@ -129,11 +129,9 @@ def _precision(name: str, device: torch.device) -> Precision:
     """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
     if name not in ("auto", "float32", "bfloat16"):
         raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
-    if device.type == "cpu":
-        if name == "bfloat16":
-            raise TracrlError("--precision bfloat16 is for GPUs; on a CPU use float32.")
-        return "float32"
-    return "float32" if name == "float32" else "bfloat16"
+    if name == "bfloat16" and device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():
+        raise TracrlError("--precision bfloat16: this processor has no instructions for it; use --precision float32.")
+    return "bfloat16" if name == "bfloat16" or (name == "auto" and device.type == "cuda") else "float32"
 
 
 class _Loop:
