@@ -440,6 +440,34 @@ def test_evaluated_on_the_way_final_and_best_are_kept_apart(tmp_path: Path) -> N
     assert resumed.best is not None
 
 
+class StopInEvaluation(Silence):
+    """Presses Ctrl-C during the evaluation with this number."""
+
+    def __init__(self, number: int):
+        self.left = number
+
+    def evaluating(self, done: int, episodes: int) -> None:
+        assert self.left > 0, "went on after Ctrl-C"
+        if done < episodes and self.left == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            self.left = 0
+        elif done == episodes:
+            self.left -= 1
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_stop_does_not_wait_for_the_end_of_an_evaluation(number: int, tmp_path: Path) -> None:
+    data = tracrl.load_dataset("BallRun")
+    method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
+    options = {"limits": [10, 40], "evaluate_on": "BallRun", "evaluations": 4, "episodes": 7}
+    fit(method, data, out=tmp_path / "whole", **options)
+    with pytest.raises(Interrupted, match=rf"Stopped after {5 * number} of 20 updates"):
+        fit(method, data, out=tmp_path / "cut", progress=StopInEvaluation(number), **options)
+    fit(method, data, out=tmp_path / "cut", resume=True, **options)
+    for name in ("scores.json", "best_scores.json", "best.safetensors", "policy.safetensors", "evaluations.csv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+
+
 def test_scores_of_an_earlier_policy_are_not_the_final_ones(tmp_path: Path) -> None:
     data = tracrl.load_dataset("BallRun")
     method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)

@@ -154,6 +154,8 @@ class _Loop:
         )
         self.pool: SimulatorPool | None = None
         self.episodes = 0
+        self.owed: str | None = None
+        """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
         self.best: Policy | None = None
         self.scores: Scores | None = None
         self.best_scores: Scores | None = None
@@ -167,6 +169,7 @@ class _Loop:
         log_every = max(1, updates // LOG_POINTS)
         saved, turn = time.monotonic(), 1
         self.progress.start(self.stack.step, updates, self.stack.runs)
+        self.evaluate(stop)
         while self.stack.step < updates:
             step, phase = self.stack.step, self.stack.phase
             # Go on to whatever comes next: a log line, an evaluation, another phase, the end, or that of this turn.
@@ -180,8 +183,8 @@ class _Loop:
             self.progress.advance(step, phase, metrics["loss"])
             if step % log_every == 0 or step == updates:
                 self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})
-            if self.pool is not None and step in evaluation_steps:
-                self.evaluate(phase)
+            self.owed = phase if self.pool is not None and step in evaluation_steps else None
+            self.evaluate(stop)
             if stop.is_set():
                 self.interrupt()
             if time.monotonic() - saved > checkpoint_seconds:
@@ -200,10 +203,18 @@ class _Loop:
             for sink in self.metric_sinks:
                 sink.write(row)
 
-    def evaluate(self, phase: str) -> None:
-        assert self.pool is not None
+    def evaluate(self, stop: threading.Event) -> None:
+        """Score the policies, if that is due. A stop does not wait for the last episode: it is done anew later."""
+        if self.pool is None or self.owed is None:
+            return
+
+        def played(done: int, episodes: int) -> None:
+            self.progress.evaluating(done, episodes)
+            if stop.is_set() and done < episodes:
+                self.interrupt()
+
         policy = self.policy()
-        scores = self.pool.evaluate(policy, episodes=self.episodes, progress=self.progress.evaluating)
+        scores = self.pool.evaluate(policy, episodes=self.episodes, progress=played)
         self.scores = scores
         if self.best is None or self.best_scores is None:
             self.best, self.best_scores = policy, scores
@@ -215,9 +226,10 @@ class _Loop:
             pick = [i if better[i] else n + i for i in range(n)]
             self.best = policy.joined_with([self.best])[pick]
             self.best_scores = scores.joined_with(self.best_scores).take(pick)
-        for row in rows_of(self.runs, self.stack.step, phase, scores.means()):
+        for row in rows_of(self.runs, self.stack.step, self.owed, scores.means()):
             for sink in self.evaluation_sinks:
                 sink.write(row)
+        self.owed = None
         self.progress.evaluated(scores)
 
     def policy(self) -> Policy:
@@ -236,7 +248,7 @@ class _Loop:
             tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
         best = None if self.best_scores is None else self.best_scores.to_dict()
         last = None if self.scores is None else self.scores.to_dict()  # of this very policy only at the end
-        facts = {"method": self.method.name, "best_scores": best, "scores": last}
+        facts = {"method": self.method.name, "best_scores": best, "scores": last, "owed": self.owed}
         Checkpoint(self.stack.step, tensors, facts).save(self.directory.checkpoint)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -250,10 +262,11 @@ class _Loop:
             for prefix in (_STATE, _BEST)
         }
         self.stack.restore(of[_STATE], checkpoint.step)
+        self.owed = checkpoint.facts.get("owed")
         if of[_BEST]:
             self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
             self.best_scores = Scores.from_dict(checkpoint.facts["best_scores"])
-            if checkpoint.step == self.method.updates:  # else they are those of an earlier policy
+            if checkpoint.step == self.method.updates and self.owed is None:  # else they are an earlier policy's
                 self.scores = Scores.from_dict(checkpoint.facts["scores"])
         self.resumed_from = checkpoint.step
 
