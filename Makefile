@@ -10,7 +10,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Three stamps: the package; what the tests need; the simulators. Each is made again when its facts change.
+# Four stamps: the package; what the tests need; PyBullet; all simulators. Each is made again when its facts change.
 $(VENV)/.package: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e ".[fast]"

@@ -2,7 +2,7 @@
 
 >>> import tracrl
 >>> data = tracrl.load_dataset("BallRun")
->>> run = tracrl.fit(tracrl.TraC(), data, limits=[10, 20, 40], seeds=[0])
+>>> run = tracrl.fit(tracrl.TraC.preset("Bullet", "fast"), data, limits=[10, 20, 40], seeds=[0])
 >>> scores = tracrl.evaluate(run.policy, "BallRun", episodes=20)
 """
 

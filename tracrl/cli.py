@@ -195,7 +195,7 @@ def methods(options: MethodsOptions) -> int:
 class TrainOptions(DataOptions):
     """Train limits × seeds runs of a method as one stack, then evaluate them."""
 
-    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None
+    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = None
     """the task whose data and simulator are used; none for a file of your own"""
     data: Path | None = None
     """a file of episodes, in place of the task's own"""
@@ -207,7 +207,7 @@ class TrainOptions(DataOptions):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """of TraC's matrix products: auto is bfloat16 on a GPU (where float32 means TF32) and float32 on a CPU, where
-    bfloat16 is faster if the processor has it; other methods are always float32"""
+    bfloat16 is faster but needs a processor that has it (avx512_bf16); other methods are always float32"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
@@ -254,8 +254,8 @@ def train(arguments: Sequence[str]) -> int:
         progress=Terminal(console),
     )
     _show_run(out)
-    if run.scores is None:
-        console.print(f"Evaluate it where {data.task or 'the simulator'} runs: tracrl evaluate {out}", markup=False)
+    if run.scores is None and data.task is not None:
+        console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out}", markup=False)
     return 0
 
 
@@ -308,7 +308,7 @@ def evaluate(options: EvaluateOptions) -> int:
 class CollectOptions:
     """Collect a data set: train a behaviour that covers the plane of cost and return, record it, thin it."""
 
-    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None
+    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = None
     """one of the 38 tasks"""
     env: str | None = None
     """an environment of your own: a Gymnasium id, module:Class or module:EnvId"""

@@ -271,8 +271,8 @@ def test_findings(tmp_path: Path) -> None:
     for changes in ({"terminals": column}, {"terminals": column[:, 0], "timeouts": arrays["timeouts"][:, None]}):
         assert checked(tmp_path, changes) == ["1 rows have both 'terminals' and 'timeouts' and count as terminated."]
     assert checked(tmp_path, {"next_observations": None}) == [
-        "there are neither 'next_observations' nor 'final_observations', so methods that learn a value function "
-        "cannot use these data."
+        "there are neither 'next_observations' nor 'final_observations', so BCQ-Lag, BEAR-Lag and CPQ leave out "
+        "the last step of each episode that time ended."
     ]
     assert checked(tmp_path, {"costs": np.zeros(12)}) == [
         "no step costs anything, so every episode is safe at every limit."

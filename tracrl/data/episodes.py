@@ -182,8 +182,8 @@ class Episodes:
         """(rows, observation size): the observation after each row."""
         if self.final_observations is None:
             raise TracrlError(
-                "This method needs what followed each episode's last action, and the data have neither "
-                "'next_observations' nor 'final_observations': add one of them to the file."
+                "What followed each episode's last action is not known: the data have neither 'next_observations' "
+                "nor 'final_observations'."
             )
         following = np.empty_like(self.observations)
         following[:-1] = self.observations[1:]

@@ -305,8 +305,8 @@ def _oddities(episodes: Episodes, path: Path) -> Iterator[str]:
         yield f"{path}: {int(both.sum())} rows have both 'terminals' and 'timeouts' and count as terminated."
     if episodes.final_observations is None:
         yield (
-            f"{path}: there are neither 'next_observations' nor 'final_observations', so methods that learn "
-            "a value function cannot use these data."
+            f"{path}: there are neither 'next_observations' nor 'final_observations', so BCQ-Lag, BEAR-Lag "
+            "and CPQ leave out the last step of each episode that time ended."
         )
     if not episodes.costs.any():
         yield f"{path}: no step costs anything, so every episode is safe at every limit."

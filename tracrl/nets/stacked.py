@@ -50,7 +50,7 @@ class StackedLinear(nn.Module):
 
 
 class StackedMLP(nn.Module):
-    """ReLU layers, dropout after each, and ``output`` on the last (R, rows, in) → (R, rows, out).
+    """Hidden layers of ReLU (or tanh), dropout after each, and ``output`` on the last (R, rows, in) → (R, rows, out).
 
     ``generators`` has one a run: each run's first weights depend on its own generator alone. With ``members`` each run
     has an ensemble of K networks that see the same rows: (R, rows, in) → (R, K, rows, out).

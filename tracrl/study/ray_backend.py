@@ -68,13 +68,16 @@ def run_on_ray(
         task = ray.remote(_work)
         with board:
             pending: dict[Any, StackSpec] = {}
-            for stack in board.waiting():
+            demands = []
+            for stack in board.waiting():  # all are looked at before the first is started
                 needs = {
                     "num_cpus": cores,
                     "num_gpus": 1 / STACKS_A_GPU if used == "cuda" else 0,
                     "memory": memory_of(stack, rates, used, cores),
                 }
                 _check_needs(stack, needs, ray.nodes())
+                demands.append((stack, needs))
+            for stack, needs in demands:
                 # Ray's own retries are for machines and processes that die; what the worker says is an answer.
                 options = {**needs, "max_retries": retries, "retry_exceptions": False, "name": stack.title}
                 reference = task.options(**options).remote(

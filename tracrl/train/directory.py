@@ -10,6 +10,8 @@ policy.safetensors     the final policies; there only when training is finished
 best.safetensors       of each run the best policy that was evaluated on the way
 scores.json            every evaluation episode of the final policies
 best_scores.json       and of the best ones
+seal.json              digests of the results, so that an edited file is noticed
+scores.png, curves.png pictures of both
 tensorboard/           the same numbers for TensorBoard
 ====================== ==========================================================================
 """

@@ -1,8 +1,8 @@
-"""The learners of a stack: one on a GPU; on a CPU one for each core, side by side in threads.
+"""The learners of a stack: one on a GPU; on a CPU several, side by side in threads.
 
 On a CPU two cores do nearly twice the work on two runs that they do together on one, and a run does not depend on
-what is trained beside it, so a stack is cut into as many parts as there are cores. Checkpoints do not know about the
-cut: a part's tensors are rows of the whole stack's.
+what is trained beside it, so a stack is cut into about as many parts as there are cores. Checkpoints do not know
+about the cut: a part's tensors are rows of the whole stack's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracrl.policy import Policy
 from tracrl.train.graphs import RecordedUpdates
 
 Precision = Literal["float32", "bfloat16"]
-"""of matrix products on a GPU; everything else is float32"""
+"""of TraC's matrix products; everything else is float32 (on a GPU, float32 products are TF32)"""
 
 
 class Stack:
