@@ -43,8 +43,9 @@ class Stack:
         parts = _parts(len(runs), cores) if device.type == "cpu" else 1
         bounds = [round(i * len(runs) / parts) for i in range(parts + 1)]
         self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        each = max(1, cores // parts)
         if device.type == "cpu":
-            torch.set_num_threads(max(1, cores // parts))
+            torch.set_num_threads(each)
         try:
             self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
         except BaseException:  # data that a learner refuses
@@ -52,7 +53,10 @@ class Stack:
             raise
         for learner in self.learners:
             learner.half_products = precision == "bfloat16"
-        self._workers = ThreadPoolExecutor(parts) if parts > 1 else None
+        # Some of torch's libraries have a number of threads for each thread that calls them.
+        self._workers = (
+            ThreadPoolExecutor(parts, initializer=torch.set_num_threads, initargs=(each,)) if parts > 1 else None
+        )
         self._recorded = RecordedUpdates(self.learners[0]) if device.type == "cuda" else None
         self._tf32_before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = True
