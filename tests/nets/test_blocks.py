@@ -87,14 +87,14 @@ class Rooms(TorchDispatchMode):
 
 def test_without_gradients_hidden_layers_share_the_room_of_a_block() -> None:
     network = StackedMLP(generators([0, 1]), (5, 16, 2))
-    x = torch.randn(2, 2 * ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
     with Rooms() as kept:
         result = network(x)
     with Rooms() as shared, torch.no_grad():
         again = network(x)
     rooms = [(ROWS, 16)] * 2  # one a network
-    assert kept.shapes == [(2, 2 * ROWS + 7, 16), (2, 2 * ROWS + 7, 2), *rooms]
-    assert shared.shapes == [(2, 2 * ROWS + 7, 2), *rooms]
+    assert kept.shapes == [(2, ROWS + 7, 16), (2, ROWS + 7, 2), *rooms]
+    assert shared.shapes == [(2, ROWS + 7, 2), *rooms]
     assert torch.equal(result, again)
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 Result = TypeVar("Result")
-ROWS = 512
-"""of a block: 256 units of them are half a megabyte. A multiple of 8, so that blocks of masks begin with whole words"""
-STRETCH = 4 * ROWS
+ROWS = 1024
+"""of a block: 256 units of them are a megabyte. A multiple of 8, so that blocks of masks begin with whole words"""
+STRETCH = 2 * ROWS
 """rows that a thread takes at a time. Their gradients are summed by themselves, whatever the number of threads is, so
 that it makes no difference to the result"""
 
