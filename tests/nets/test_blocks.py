@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracrl.nets import random
-from tracrl.nets.blocks import ROWS, STRETCH
+from tracrl.nets.blocks import ROWS
 from tracrl.nets.stacked import StackedMLP, generators
 
 
@@ -87,40 +86,14 @@ class Rooms(TorchDispatchMode):
 
 def test_without_gradients_hidden_layers_share_the_room_of_a_block() -> None:
     network = StackedMLP(generators([0, 1]), (5, 16, 2))
-    x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 2 * ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
     with Rooms() as kept:
         result = network(x)
     with Rooms() as shared, torch.no_grad():
         again = network(x)
-    rooms = [(ROWS, 16)] * 2  # one a network
-    assert kept.shapes == [(2, ROWS + 7, 16), (2, ROWS + 7, 2), *rooms]
-    assert shared.shapes == [(2, ROWS + 7, 2), *rooms]
+    assert kept.shapes == [(2, 2 * ROWS + 7, 16), (2, 2 * ROWS + 7, 2)]
+    assert shared.shapes == [(2, ROWS, 16), (2, 2 * ROWS + 7, 2)]
     assert torch.equal(result, again)
-
-
-def test_threads_make_no_difference() -> None:
-    """Not in a bit, also where several callers share stretches out at once; afterwards torch has its threads again."""
-    network = StackedMLP(generators([0, 1, 2]), (5, 16, 12, 2))
-    x = torch.randn(3, 2 * STRETCH + 7, 5, generator=torch.Generator().manual_seed(0))
-
-    def gradients(_: int) -> list[torch.Tensor]:
-        inputs = x.clone().requires_grad_()
-        result = network(inputs)
-        return [result, *torch.autograd.grad(result.square().sum(), [inputs, *network.parameters()])]
-
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = gradients(0)
-        torch.set_num_threads(3)
-        shared = [gradients(0)]
-        with ThreadPoolExecutor(4) as callers:
-            shared += callers.map(gradients, range(8))
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-    for results in shared:
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(results, alone, strict=True))
 
 
 def test_dropout_is_the_same_without_gradients() -> None:
