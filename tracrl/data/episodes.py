@@ -183,7 +183,7 @@ class Episodes:
         if self.final_observations is None:
             raise TracrlError(
                 "What followed each episode's last action is not known: the data have neither 'next_observations' "
-                "nor 'final_observations'."
+                "nor 'final_observations': add one of them to the file."
             )
         following = np.empty_like(self.observations)
         following[:-1] = self.observations[1:]
