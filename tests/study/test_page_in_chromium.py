@@ -159,8 +159,7 @@ def test_hovering_tells_and_clicking_leads_to_the_runs_curves_and_settings(desk:
     dots = desk.js("[...document.querySelectorAll('#scatter .hit')].map(d => d.getAttribute('aria-label'))")
     place = next(i for i, label in enumerate(dots) if label.startswith("TraC on BallRun"))
     desk.hover("#scatter .hit", place)
-    tip = desk.js("document.getElementById('tip').textContent")
-    assert tip.startswith("TraC on BallRun\nreward 0.")
+    desk.until("document.getElementById('tip').textContent.startsWith('TraC on BallRun\\nreward 0.')")
     assert desk.js("document.querySelector('#table tr.lit').textContent").startswith("BallRunTraC")
     desk.click("#scatter .hit", place)
     desk.until("document.getElementById('detail').open")
@@ -179,7 +178,7 @@ def test_hovering_tells_and_clicking_leads_to_the_runs_curves_and_settings(desk:
     assert desk.js("location.hash").startswith("#run=")
     desk.press("Escape")
     desk.until("!document.getElementById('detail').open")
-    assert desk.js("location.hash") == ""
+    desk.until("location.hash === ''")  # the page hears of the closing only afterwards
 
 
 def test_the_table_leads_there_too_and_the_back_button_returns(desk: Chromium) -> None:
