@@ -11,6 +11,10 @@ from tracrl.nets.blocks import ROWS
 from tracrl.nets.stacked import StackedMLP, generators
 
 
+def key(stream: int) -> torch.Tensor:
+    return random.keys(torch.tensor([0, 1]), torch.tensor(3), stream)
+
+
 @pytest.mark.parametrize("hidden", ["relu", "tanh"])
 @pytest.mark.parametrize("members", [None, 3])
 def test_blocks_are_the_plain_products(hidden: str, members: int | None) -> None:
@@ -57,9 +61,6 @@ def test_half_products_round_and_drop_the_same_units() -> None:
     network = StackedMLP(generators([0, 1]), (5, 64, 64, 2), dropout=0.25)
     x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
 
-    def key(stream: int) -> torch.Tensor:
-        return random.keys(torch.tensor([0, 1]), torch.tensor(3), stream)
-
     full = network(x, key)
     with torch.autocast("cpu", torch.bfloat16):
         half = network(x, key)
@@ -99,9 +100,6 @@ def test_without_gradients_hidden_layers_share_the_room_of_a_block() -> None:
 def test_dropout_is_the_same_without_gradients() -> None:
     network = StackedMLP(generators([0, 1]), (5, 16, 16, 2), dropout=0.25)
     x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
-
-    def key(stream: int) -> torch.Tensor:
-        return random.keys(torch.tensor([0, 1]), torch.tensor(3), stream)
 
     with torch.no_grad():
         alone = network(x, key)

@@ -24,7 +24,7 @@ from tracrl.train.claim import BusyError, Claim, alive
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
 from tracrl.train.progress import Progress, Silence
-from tracrl.train.stack import Precision, Stack
+from tracrl.train.stack import Precision, Stack, has_half_products
 
 SECONDS_A_TURN = 0.25
 """The loop looks around (progress, Ctrl-C, checkpoints) about this often."""
@@ -129,7 +129,7 @@ def _precision(name: str, device: torch.device) -> Precision:
     """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
     if name not in ("auto", "float32", "bfloat16"):
         raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
-    if name == "bfloat16" and device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported():
+    if name == "bfloat16" and not has_half_products(device):
         raise TracrlError("--precision bfloat16: this processor has no instructions for it; use --precision float32.")
     return "bfloat16" if name == "bfloat16" or (name == "auto" and device.type == "cuda") else "float32"
 

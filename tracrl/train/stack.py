@@ -25,6 +25,12 @@ Precision = Literal["float32", "bfloat16"]
 """of TraC's matrix products; everything else is float32 (on a GPU, float32 products are TF32)"""
 
 
+def has_half_products(device: torch.device) -> bool:
+    """Whether products in bfloat16 are faster than others there."""
+    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # not part of torch's promises
+    return device.type == "cuda" or (asked is not None and asked())
+
+
 class Stack:
     """Runs in training, wherever their parts live."""
 
