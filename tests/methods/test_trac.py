@@ -12,8 +12,17 @@ import torch
 from tests.conftest import make_small_data
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
+from tracrl.methods import trac
 from tracrl.methods.method import RunSpec
-from tracrl.methods.trac import BATCH_STREAM, TraC, TraCLearner, classification_loss, cloning_loss, score
+from tracrl.methods.trac import (
+    BATCH_STREAM,
+    TraC,
+    TraCLearner,
+    classification_loss,
+    cloning_loss,
+    score,
+    segments_at_once,
+)
 from tracrl.nets import random
 from tracrl.nets.stacked import DROPOUT_STREAM
 
@@ -174,6 +183,44 @@ def test_gradient_agrees_with_finite_differences() -> None:
                 values.append(loss().item())
             weight[0, i, j] = old
             assert gradient[0, i, j].item() == pytest.approx((values[0] - values[1]) / (2 * h), abs=1e-7)
+
+
+@pytest.mark.parametrize(("at_once", "sizes"), [(5, [3, 3]), (1, [1] * 6)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_batch_in_chunks_trains_the_same_weights(
+    at_once: int, sizes: list[int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both phases, dropout on: the masks are those of the whole batch."""
+    data, runs = make_small_data(), [RunSpec(3.0, 0), RunSpec(4.0, 10)]
+    whole = learner(SMALL, data, *runs, dtype=dtype)
+    segment = 4 * sum(SMALL.hidden) * len(whole.table.steps)
+    monkeypatch.setattr(trac, "CHUNK_BYTES", at_once * segment)
+    monkeypatch.setattr(trac, "UNCUT_BYTES", 0)
+    chunked = learner(SMALL, data, *runs, dtype=dtype)
+    batch = chunked.table.draw(chunked.key(BATCH_STREAM), chunked.table.cloned)
+    assert [part.rows.shape[1] for part, _ in chunked.chunks(batch)] == sizes
+    assert len(list(whole.chunks(batch))) == 1
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for _ in range(SMALL.updates):
+        expected, metrics = whole.update(), chunked.update()
+        for name, values in expected.items():
+            assert torch.allclose(metrics[name], values, atol=tolerance), name
+    for name, tensor in whole.state_dict().items():
+        assert torch.allclose(chunked.state_dict()[name], tensor, atol=tolerance), name
+
+
+@pytest.mark.parametrize(
+    ("batch", "steps", "hidden", "expected"),
+    [
+        (96, 100, (256, 256), 96),  # BallRun
+        (96, 750, (256, 256), 4),  # PointGoal
+        (10, 100_005, (12, 6), 4),  # not 1, so that masks begin with whole words of eight bytes
+        (3, 10_000_000, (3,), 1),  # at least a segment, however long
+    ],
+)
+def test_chunks_follow_from_shapes(batch: int, steps: int, hidden: tuple[int, ...], expected: int) -> None:
+    assert segments_at_once(batch, steps, hidden, torch.device("cpu")) == expected
+    assert segments_at_once(batch, steps, hidden, torch.device("cuda")) == batch
 
 
 def test_a_run_in_a_stack_is_the_run_alone() -> None:

@@ -11,7 +11,8 @@ former are options: docs/paper.md has the list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -31,6 +32,11 @@ from tracrl.policy import MLPPolicy, Policy
 LARGEST_ACTION = 1 - 1e-5  # logged actions are cut to what a tanh can reach
 BATCH_STREAM = 0
 ROWS_AT_ONCE = 2_048  # when the reference is evaluated on the whole data set: its layers' outputs are not to count
+CHUNK_BYTES = 6 * 2**20
+"""What a run's hidden layers may put out at once on a CPU. A larger batch is taken in chunks of whole segments, whose
+gradients are added; a GPU takes every batch at once."""
+UNCUT_BYTES = 24 * 2**20
+"""A batch for which they put out no more than this is never cut."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,11 @@ def log_probability(mean: Tensor, action: Tensor) -> Tensor:
     return -(mean - action).square().sum(-1)
 
 
+def reachable(actions: Tensor) -> Tensor:
+    """Logged actions as they are compared with: cut when they are used, which spares a copy of all of them."""
+    return actions.clamp(-LARGEST_ACTION, LARGEST_ACTION)
+
+
 def score(log_pi: Tensor, log_ref: Tensor, discount: Tensor, alpha: float) -> Tensor:
     """ψ(τ) = α Σ_t γ^t [log π(a_t|s_t) − log π_ref(a_t|s_t)] (equation 7); ``discount`` is γ^t, 0 behind the end."""
     return alpha * (discount * (log_pi - log_ref)).sum(-1)
@@ -175,6 +186,19 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
     return -(valid * log_pi).sum((-2, -1)) / valid.sum((-2, -1))
 
 
+def segments_at_once(batch_size: int, horizon: int, hidden: Sequence[int], device: torch.device) -> int:
+    """How many of a batch's segments go through the network at once: all of them, or chunks of nearly equal size.
+
+    A run's chunks do not depend on the other runs, and their dropout masks begin with whole words of eight bytes.
+    """
+    segment = 4 * horizon * max(1, sum(hidden))
+    if device.type != "cpu" or batch_size * segment <= UNCUT_BYTES:
+        return batch_size
+    chunks = -(-batch_size // max(1, CHUNK_BYTES // segment))
+    whole_words = 8 // math.gcd(8, horizon * math.gcd(*hidden))
+    return min(batch_size, -(-batch_size // (chunks * whole_words)) * whole_words)
+
+
 class TraCLearner(Learner):
     """The stack in training: one policy network, one frozen copy of it."""
 
@@ -183,7 +207,7 @@ class TraCLearner(Learner):
         self.method = method
         self.table = SegmentTable([method.partition(data, run) for run in runs], method, device)
         self.observations = torch.from_numpy(data.observations).to(device)
-        self.actions = torch.from_numpy(data.scaled_actions()).to(device).clamp(-LARGEST_ACTION, LARGEST_ACTION)
+        self.actions = torch.from_numpy(data.scaled_actions()).to(device)
 
         sizes = (data.observation_size, *method.hidden, data.action_size)
         seeds = [run.seed for run in runs]
@@ -193,6 +217,8 @@ class TraCLearner(Learner):
         self.frozen = StackedMLP(generators(seeds), sizes, output=torch.tanh, init="orthogonal").to(device)
         self.frozen.requires_grad_(False)
         self.adam = StackedAdam(list(self.network.parameters()))
+        self.chunk = segments_at_once(method.batch_size, len(self.table.steps), method.hidden, device)
+        """segments of a run that go through the network together"""
         self.log_ref: Tensor | None = None
         """(R, rows): log π_ref of every logged action, computed once, when the reference is frozen"""
 
@@ -215,37 +241,56 @@ class TraCLearner(Learner):
     def clone(self) -> dict[str, Tensor]:
         """One update of behaviour cloning."""
         batch = self.table.draw(self.key(BATCH_STREAM), self.table.cloned)
-        loss = cloning_loss(self.log_pi(batch.rows), batch.valid)
-        self.adam.step(loss, self.method.clone_rate)
-        return {"loss": loss.detach()}
+        steps = batch.valid.sum((-2, -1))
+
+        def losses() -> Iterator[Tensor]:
+            for part, first_row in self.chunks(batch):
+                share = part.valid.sum((-2, -1)) / steps
+                yield share * cloning_loss(self.log_pi(part.rows, first_row), part.valid)
+
+        return {"loss": self.adam.step_in_parts(losses(), self.method.clone_rate)}
 
     def classify(self) -> dict[str, Tensor]:
         """One update of classification."""
         batch = self.table.draw(self.key(BATCH_STREAM), self.table.classified)
-        psi = self.scores(batch)
-        loss = classification_loss(psi, batch.desirable, batch.weight, self.table.lambda_d, self.table.lambda_u)
-        self.adam.step(loss, self.rate())
-        correct = ((psi > 0) == (batch.desirable > 0)).to(psi.dtype).mean(-1)
-        return {"loss": loss.detach(), "accuracy": correct, "score": psi.detach().mean(-1)}
+        scores: list[Tensor] = []
 
-    def scores(self, batch: SegmentBatch) -> Tensor:
+        def losses() -> Iterator[Tensor]:
+            for part, first_row in self.chunks(batch):
+                psi = self.scores(part, first_row)
+                scores.append(psi.detach())
+                loss = classification_loss(psi, part.desirable, part.weight, self.table.lambda_d, self.table.lambda_u)
+                yield psi.shape[1] / self.method.batch_size * loss
+
+        loss = self.adam.step_in_parts(losses(), self.rate())
+        psi = torch.cat(scores, 1)
+        correct = ((psi > 0) == (batch.desirable > 0)).to(psi.dtype).mean(-1)
+        return {"loss": loss, "accuracy": correct, "score": psi.mean(-1)}
+
+    def chunks(self, batch: SegmentBatch) -> Iterator[tuple[SegmentBatch, int]]:
+        """A batch in parts, each with the number of its first row: hidden layers hold one part at a time."""
+        for first in range(0, self.method.batch_size, self.chunk):
+            yield batch.part(slice(first, first + self.chunk)), first * len(self.table.steps)
+
+    def scores(self, batch: SegmentBatch, first_row: int = 0) -> Tensor:
         """ψ of each segment of a batch (R, B)."""
         assert self.log_ref is not None
         log_ref = self.log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
-        return score(self.log_pi(batch.rows), log_ref, self.table.discount * batch.valid, self.method.alpha)
+        log_pi = self.log_pi(batch.rows, first_row)
+        return score(log_pi, log_ref, self.table.discount * batch.valid, self.method.alpha)
 
     def rate(self) -> Tensor:
         """The classification rate: linear from 0 over the warm-up, then constant."""
         since = self.clock - self.method.clone_updates + 1
         return self.method.rate * (since / max(self.method.warmup, 1)).clamp(max=1.0)
 
-    def log_pi(self, rows: Tensor) -> Tensor:
-        """log π_θ of the logged actions at these rows (R, B, L), dropout on."""
+    def log_pi(self, rows: Tensor, first_row: int = 0) -> Tensor:
+        """log π_θ of the logged actions at these rows (R, B, L), dropout on, with the masks from ``first_row`` on."""
         runs, flat = len(rows), rows.flatten()
         states = self.observations[flat].view(runs, -1, self.observations.shape[1])
-        actions = self.actions[flat].view(*rows.shape, -1)
+        actions = reachable(self.actions[flat]).view(*rows.shape, -1)
         with self.matmul_precision():
-            mean = self.network(states, self.key)
+            mean = self.network(states, self.key, first_row=first_row)
         return log_probability(mean.to(actions.dtype).view_as(actions), actions)
 
     def compile_parts(self) -> None:
@@ -262,7 +307,7 @@ class TraCLearner(Learner):
         for start in range(0, rows, ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             mean = self.frozen(self.observations[part].expand(runs, -1, -1))
-            result[:, part] = log_probability(mean, self.actions[part])
+            result[:, part] = log_probability(mean, reachable(self.actions[part]))
         return result
 
     def policy(self) -> Policy:
@@ -281,6 +326,10 @@ class SegmentBatch:
     """(R, B): y, 1 or 0"""
     weight: Tensor
     """(R, B): w"""
+
+    def part(self, segments: slice) -> SegmentBatch:
+        """Some of each run's segments."""
+        return SegmentBatch(*(t[:, segments] for t in (self.rows, self.valid, self.desirable, self.weight)))
 
 
 class SegmentTable:

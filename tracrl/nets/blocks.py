@@ -25,6 +25,8 @@ class Masks:
     """(R,) for each hidden layer"""
     threshold: int
     kernel: Callable[[Any, Any, int, int], None]
+    first_row: int = 0
+    """where these rows begin in what the masks are drawn for; times the units of a layer, a multiple of 8"""
 
 
 def blocked_mlp(
@@ -79,7 +81,9 @@ class _BlockedMLP(torch.autograd.Function):
                     h = _affine(bias, h, weight, to_keep if rooms is None else rooms[i][: stop - start])
                     if masks is not None:
                         units = h.view(1, -1).numpy()
-                        masks.kernel(units, keys[i][g : g + 1], masks.threshold, start * h.shape[1] // 8)
+                        masks.kernel(
+                            units, keys[i][g : g + 1], masks.threshold, (masks.first_row + start) * h.shape[1] // 8
+                        )
                     else:
                         h = h.tanh_() if tanh else h.relu_()
                     h = h if rooms is None else to_keep.copy_(h)

@@ -16,33 +16,34 @@ from torch import Tensor
 from tracrl.nets import random
 
 
-def relu_dropout(hidden: Tensor, key: Tensor, threshold: int) -> Tensor:
+def relu_dropout(hidden: Tensor, key: Tensor, threshold: int, first: int = 0) -> Tensor:
     """max(hidden, 0), and 0 with probability ``threshold`` / 256. ``hidden`` is (R, …), ``key`` (R,).
 
-    ``hidden`` is used up: where the compiled kernel serves, the result takes its place.
+    ``hidden`` is used up: where the compiled kernel serves, the result takes its place. ``first`` is the number of the
+    first word of eight bytes, for a part of a larger array.
     """
-    return _ReluDropout.apply(hidden, key, threshold)  # type: ignore[no-untyped-call]
+    return _ReluDropout.apply(hidden, key, threshold, first)  # type: ignore[no-untyped-call]
 
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, key: Tensor, threshold: int) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, key: Tensor, threshold: int, first: int) -> Tensor:
         kernel = compiled_kernel() if hidden.device.type == "cpu" and hidden.dtype == torch.float32 else None
         if kernel is not None and hidden.is_contiguous():
-            kernel(hidden.detach().view(len(key), -1).numpy(), key.numpy(), threshold, 0)
+            kernel(hidden.detach().view(len(key), -1).numpy(), key.numpy(), threshold, first)
             ctx.mark_dirty(hidden)
             result = hidden
         else:
-            kept = random.random_bytes(key, hidden[0].numel()).view(hidden.shape) >= threshold
+            kept = random.random_bytes(key, hidden[0].numel(), first).view(hidden.shape) >= threshold
             result = torch.where(kept, hidden.relu(), 0.0)
         ctx.save_for_backward(result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         # What was cut or dropped is zero in the result, and nothing else is: the result is its own mask.
         (result,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(gradients[0], result, 0), None, None
+        return torch.ops.aten.threshold_backward(gradients[0], result, 0), None, None, None
 
 
 @functools.cache

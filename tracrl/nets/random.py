@@ -20,15 +20,15 @@ def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
     return _mix(_mix(_mix(seeds * _GAMMA) + step * _GAMMA) + stream)
 
 
-def bits(key: Tensor, count: int) -> Tensor:
-    """(R, count) int64 whose 64 bits are all random."""
-    counter = torch.arange(count, device=key.device)
+def bits(key: Tensor, count: int, first: int = 0) -> Tensor:
+    """(R, count) int64 whose 64 bits are all random: those at positions ``first``, ``first`` + 1, …"""
+    counter = torch.arange(first, first + count, device=key.device)
     return _mix((key[:, None] ^ counter) * _GAMMA)
 
 
-def random_bytes(key: Tensor, count: int) -> Tensor:
-    """(R, count) integers, uniform over 0 … 255."""
-    words = bits(key, -(-count // 8))
+def random_bytes(key: Tensor, count: int, first: int = 0) -> Tensor:
+    """(R, count) integers, uniform over 0 … 255; ``first`` is the position of the first word of eight."""
+    words = bits(key, -(-count // 8), first)
     if words.is_cuda:  # the same bytes in a form that the compiler fuses into whatever uses them
         places = torch.arange(0, 64, 8, device=words.device)
         return ((words[..., None] >> places) & 255).flatten(1)[:, :count]

@@ -6,7 +6,7 @@ A network of the stack sees only its own slice of weights, so each of them is ex
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -80,10 +80,19 @@ class StackedMLP(nn.Module):
         self.members = members
         self.dropped = round(dropout * 256)
 
-    def forward(self, x: Tensor, mask_key: Callable[[int], Tensor] | None = None, *, frozen: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask_key: Callable[[int], Tensor] | None = None,
+        *,
+        first_row: int = 0,
+        frozen: bool = False,
+    ) -> Tensor:
         """``mask_key(stream)`` gives the keys (R,) of the dropout masks; without it nothing is dropped.
 
-        ``frozen`` spares the gradients of the weights, where only those of x are asked for.
+        ``first_row`` is where x begins in a larger x that is taken in parts: its masks are those of these rows there.
+        Times the units of each hidden layer it is a multiple of 8. ``frozen`` spares the gradients of the weights,
+        where only those of x are asked for.
         """
         dropping = mask_key is not None and self.dropped > 0
         if x.device.type == "cpu" and x.dtype == torch.float32:
@@ -92,7 +101,7 @@ class StackedMLP(nn.Module):
                 return self._in_blocks(x, frozen, None)
             if kernel is not None and self.members is None:
                 keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
-                return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel))
+                return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel, first_row))
         scale = 1.0
         if self.members is not None:
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)
@@ -100,7 +109,7 @@ class StackedMLP(nn.Module):
             x = layer(x, scale)
             if dropping:
                 assert mask_key is not None
-                x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped)
+                x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped, first_row * x.shape[-1] // 8)
                 scale = 256 / (256 - self.dropped)
             else:
                 x = torch.relu_(x) if self.hidden == "relu" else torch.tanh_(x)
@@ -158,7 +167,22 @@ class StackedAdam(nn.Module):
 
     def step(self, loss: Tensor, rate: float | Tensor) -> None:
         """Differentiate the summed loss of all runs (R,) and move each run's parameters."""
-        self.move(torch.autograd.grad(loss.sum(), self._parameters_of), rate)
+        self.step_in_parts([loss], rate)
+
+    def step_in_parts(self, losses: Iterable[Tensor], rate: float | Tensor) -> Tensor:
+        """A step along the sum of these losses (R,), each differentiated before the next is asked for; the sum."""
+        gradients: tuple[Tensor, ...] = ()
+        total: Tensor | None = None
+        for loss in losses:
+            more = torch.autograd.grad(loss.sum(), self._parameters_of)
+            if total is None:
+                gradients, total = more, loss.detach()
+            else:
+                torch._foreach_add_(gradients, more)
+                total = total + loss.detach()
+        assert total is not None
+        self.move(gradients, rate)
+        return total
 
     @torch.no_grad()
     def move(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
