@@ -53,6 +53,11 @@ def test_the_higher_the_penalty_the_lower_the_cost(pool: RolloutPool, trained: l
     assert costs[-1] < 2
 
 
+def test_the_middle_one_of_the_limits_is_tolerated(pool: RolloutPool) -> None:
+    assert Learner(pool, 1, 0, LearnerSettings(), (10, 20, 40)).ppo.tolerated == 20
+    assert Learner(pool, 1, 0, LearnerSettings()).ppo.tolerated == 0
+
+
 def test_snapshots_lie_along_the_training(trained: list[Snapshot]) -> None:
     steps = [snapshot.step for snapshot in trained]
     assert steps[0] == 0

@@ -71,6 +71,24 @@ def test_units_of_reward_and_cost_do_not_matter() -> None:
             np.testing.assert_allclose(other_bias, bias, atol=2e-4)
 
 
+def test_a_policy_looks_ahead_for_half_of_the_longest_episode() -> None:
+    settings = PPOSettings()
+    assert settings.discount(1000) == 1 - 1 / 500
+    assert settings.discount(100) == settings.discount(0) == 0.99, "but not for less than 100 steps"
+
+
+def test_the_first_costs_weigh_no_more_than_those_that_are_tolerated() -> None:
+    rewards, costs = np.array([1.0, -1.0]), np.array([1.0, -1.0])
+    gains, totals = np.stack([rewards, costs], 1), np.array([[100.0, 1.0]])
+    half = np.array([0.5, 0.5])
+    eager, patient = (PPO(3, 2, PPOSettings(), seed=0, tolerated=tolerated) for tolerated in (0.0, 200.0))
+    # At penalty 0.5 one unit of cost against one of return: 1 / 1 against 1 / 100, then 1 / 200 against 1 / 100.
+    assert eager._scalarise(gains, totals, half)[0] < -0.9
+    assert patient._scalarise(gains, totals, half)[0] > 0.4
+    costly = np.array([[100.0, 1000.0]])
+    np.testing.assert_array_equal(eager._scalarise(gains, costly, half), patient._scalarise(gains, costly, half))
+
+
 def test_the_critics_new_units_change_no_prediction() -> None:
     ppo = PPO(3, 2, PPOSettings(), seed=0)
     inputs = torch.randn(20, 3 + len(penalty_features(np.zeros(1, np.float32))[0]))

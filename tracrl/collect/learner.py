@@ -32,7 +32,7 @@ class LearnerSettings:
     rounds: int = 100
     """a round's steps are the training's divided by this, within the bounds below"""
     fewest_steps: int = 2_000
-    most_steps: int = 10_000
+    most_steps: int = 5_000
     """more in one round would leave hard tasks, which need millions of steps, too few rounds to get anywhere"""
     fewest_episodes: int = 8
     """a round has at least so many penalties to compare"""
@@ -58,15 +58,21 @@ class Snapshot:
 class Learner:
     """Trains one behaviour. What it becomes is determined by settings, seed and environment, not by the processes."""
 
-    def __init__(self, pool: RolloutPool, steps: int, seed: int, settings: LearnerSettings):
+    def __init__(
+        self, pool: RolloutPool, steps: int, seed: int, settings: LearnerSettings, limits: Sequence[float] = ()
+    ):
         self.pool, self.steps, self.seed, self.settings = pool, steps, seed, settings
+        facts, longest = pool.facts, float(pool.facts.max_steps or 1000)
+        tolerated = float(np.median(limits)) if len(limits) else 0.0
         first = int(np.random.SeedSequence((seed, _FIRST_WEIGHTS)).generate_state(1)[0])
         with one_thread():
-            self.ppo = PPO(pool.facts.observation_size, pool.facts.action_size, settings.ppo, first)
+            self.ppo = PPO(
+                facts.observation_size, facts.action_size, settings.ppo, first, longest=longest, tolerated=tolerated
+            )
         self.round = 0
         self.done = 0
         """steps so far"""
-        self.length = float(pool.facts.max_steps or 1000)
+        self.length = longest
         """mean steps of an episode in the last round, the guess for the next"""
         self.snapshots: list[Snapshot] = []
         self.front = Front()

@@ -8,6 +8,8 @@ where A_r and A_c are the advantages for rewards and for costs, and R and C what
 (root mean squares). So p = 0 knows no cost, p = 1 nothing else, and in the middle a whole episode's return weighs as
 much as its cost, in whatever units and however rare the costs are: nothing has to be tuned to a task. (The mean reward
 a step is no such unit. Where a return of 25 meets a cost of 50 it is 0.025 for each unit of cost, and no policy minds.)
+C is never less than a cost that is tolerated anyway: else the first few costs of a policy that had none would weigh as
+much as all that it earns, and it would stop there.
 A is divided by its deviation at that p, so that every penalty is learned at the same pace. The critic has one output
 for rewards and one for costs, each normalised by itself.
 """
@@ -36,20 +38,23 @@ class PPOSettings:
     """Proximal policy optimisation (Schulman et al. 2017); the same numbers serve every task."""
 
     hidden: tuple[int, ...] = (128, 128)
-    discount: float = 0.99
+    sight: float = 0.5
+    """how far rewards and costs ahead count, 1 / (1 − discount) steps, as a share of the longest episode"""
+    shortest_sight: float = 100.0
+    """in steps"""
     trace: float = 0.95
     clip: float = 0.2
     epochs: int = 10
     most_rows: int = 120_000
     """an update goes through no more rows than this, so through large batches less often"""
-    value_epochs: int = 3
+    value_epochs: int = 5
     """fewer: the rows of an episode are alike, and a critic soon knows by heart which of the few episodes had costs"""
     minibatches: int = 16
     learning_rate: float = 5e-4
     """of the first update; then the policy's, whatever leads to the wanted divergence, within the next two"""
     lowest_rate: float = 5e-5
     highest_rate: float = 2e-3
-    divergence: float = 0.01
+    divergence: float = 0.015
     """how far an update should lead from the policy that played; one that led three times as far ends there"""
     largest_gradient: float = 0.5
     first_deviation: float = 0.6
@@ -58,12 +63,27 @@ class PPOSettings:
     scale_memory: float = 0.98
     """how slowly other scales may shrink: what is left of costs that were mastered is not blown up again"""
 
+    def discount(self, longest: float) -> float:
+        """The discount of a task whose longest episode has so many steps."""
+        return 1 - 1 / max(self.shortest_sight, self.sight * longest)
+
 
 class PPO:
     """The networks, their optimiser and their normalisers."""
 
-    def __init__(self, observation_size: int, action_size: int, settings: PPOSettings, seed: int):
-        self.settings = settings
+    def __init__(
+        self,
+        observation_size: int,
+        action_size: int,
+        settings: PPOSettings,
+        seed: int,
+        *,
+        longest: float = 0.0,
+        tolerated: float = 0.0,
+    ):
+        """``longest`` is the number of steps of the longest episode, ``tolerated`` a cost of one that nobody minds."""
+        self.settings, self.tolerated = settings, tolerated
+        self.discount = settings.discount(longest)
         inputs = observation_size + PENALTY_FEATURES
         generator = torch.Generator().manual_seed(seed)
         self.actor = _mlp(generator, (inputs, *settings.hidden, action_size), last_gain=0.01)
@@ -109,7 +129,7 @@ class PPO:
             final_values = self._values(self.critic(final_inputs))
             old_log_probability = self._log_probability(inputs, actions)
         gains = advantages(
-            signal, values, final_values, lengths, terminated, discount=settings.discount, trace=settings.trace
+            signal, values, final_values, lengths, terminated, discount=self.discount, trace=settings.trace
         )
         targets = torch.from_numpy(self._rescale_critic(gains + values).astype(np.float32))
         totals = np.add.reduceat(signal, np.cumsum(lengths) - lengths, axis=0, dtype=np.float64)
@@ -239,7 +259,8 @@ class PPO:
         self.advantage_scale = np.maximum(gains.std(0), memory * self.advantage_scale)
         self.episode_scale = np.maximum(np.sqrt((totals**2).mean(0)), memory * self.episode_scale)
         # A signal that was always zero so far has no scale, and no weight either.
-        weight = np.stack([1 - share, share], 1) / np.where(self.episode_scale > 0, self.episode_scale, np.inf)
+        scale = np.where(self.episode_scale > 0, np.maximum(self.episode_scale, (0.0, self.tolerated)), np.inf)
+        weight = np.stack([1 - share, share], 1) / scale
         centred = gains - gains.mean(0)
         deviation = np.hypot(*(weight * self.advantage_scale).T)
         return (weight[:, 0] * centred[:, 0] - weight[:, 1] * centred[:, 1]) / np.where(deviation > 0, deviation, 1.0)

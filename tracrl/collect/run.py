@@ -93,7 +93,7 @@ def collect(
         behaviours: Sequence[Behaviour] = DRIVERS
         origins: list[dict[str, Any]] = [{"driver": driver.name} for driver in DRIVERS]
         if recipe["steps"]:
-            snapshots = Learner(pool, steps, seed, settings.learner).run(parts / LEARNER, progress)
+            snapshots = Learner(pool, steps, seed, settings.learner, known).run(parts / LEARNER, progress)
             behaviours = [snapshot.behaviour for snapshot in snapshots]
             origins = [{"step": snapshot.step} for snapshot in snapshots]
         recorder = Recorder(
