@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracrl.tasks.make import make_vec_env as make_vec_env
     from tracrl.train.fit import fit as fit
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # Name -> module. Imported on first use, so that neither torch nor a simulator loads before it is needed:
 # listing tasks stays instant, and the worker processes of an evaluation stay small.

@@ -77,6 +77,14 @@ def test_a_policy_looks_ahead_for_half_of_the_longest_episode() -> None:
     assert settings.discount(100) == settings.discount(0) == 0.99, "but not for less than 100 steps"
 
 
+def test_the_price_of_a_cost_grows_by_factors() -> None:
+    share = PPOSettings().cost_share([0.0, 1e-12, 0.3, 0.6, 0.9, 1.0])
+    odds = share / (1 - share)
+    np.testing.assert_allclose(odds[[0, 1, 5]], [0, 0.003, 24])
+    np.testing.assert_allclose(odds[3] / odds[2], odds[4] / odds[3])
+    assert 9 < odds[4] < 10
+
+
 def test_the_first_costs_weigh_no_more_than_those_that_are_tolerated() -> None:
     rewards, costs = np.array([1.0, -1.0]), np.array([1.0, -1.0])
     gains, totals = np.stack([rewards, costs], 1), np.array([[100.0, 1.0]])

@@ -39,7 +39,7 @@ class LearnerSettings:
     warm_up: int = 8
     """episodes whose observations start the normalisation; nothing is learned from them"""
     highest_penalty: float = 0.9
-    """of 1, where nothing but cost counts; below it, what earns more among the careful is still preferred"""
+    """costs weigh ten times as much as rewards there: what earns more among the careful is still preferred"""
     at_the_ends: float = 0.1
     """share of episodes with the lowest penalty, and with the highest"""
     snapshots: tuple[float, ...] = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

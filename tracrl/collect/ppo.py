@@ -1,6 +1,6 @@
 """The behaviour learner: one PPO policy for every trade-off between reward and cost.
 
-The policy is told a *penalty* p in [0, 1], drawn anew each episode, and follows the advantage
+The policy is told a *penalty* in [0, 1], drawn anew each episode, and follows the advantage
 
     A = (1 − p) A_r / R − p A_c / C,
 
@@ -8,6 +8,8 @@ where A_r and A_c are the advantages for rewards and for costs, and R and C what
 (root mean squares). So p = 0 knows no cost, p = 1 nothing else, and in the middle a whole episode's return weighs as
 much as its cost, in whatever units and however rare the costs are: nothing has to be tuned to a task. (The mean reward
 a step is no such unit. Where a return of 25 meets a cost of 50 it is 0.025 for each unit of cost, and no policy minds.)
+Penalty 0 is p = 0; above it the odds p / (1 − p) grow by the same factor with each step of the penalty, since where a
+task's trade-off lies, at which price of a cost, is known to no more than orders of magnitude.
 C is never less than a cost that is tolerated anyway: else the first few costs of a policy that had none would weigh as
 much as all that it earns, and it would stop there.
 A is divided by its deviation at that p, so that every penalty is learned at the same pace. The critic has one output
@@ -62,6 +64,14 @@ class PPOSettings:
     """how much of the value scale of the last batches is kept at the next"""
     scale_memory: float = 0.98
     """how slowly other scales may shrink: what is left of costs that were mastered is not blown up again"""
+    odds: tuple[float, float] = (0.003, 24.0)
+    """of cost against reward, just above penalty 0 and at 1"""
+
+    def cost_share(self, penalties: Sequence[float]) -> Doubles:
+        """What weight costs have, of 1, in what a policy with these penalties strives for."""
+        told = np.array(penalties, np.float64)
+        odds = self.odds[0] * (self.odds[1] / self.odds[0]) ** told
+        return np.where(told > 0, odds / (1 + odds), 0.0)
 
     def discount(self, longest: float) -> float:
         """The discount of a task whose longest episode has so many steps."""
@@ -117,7 +127,7 @@ class PPO:
         """One round of PPO on these episodes; ``pace`` multiplies the wanted divergence."""
         settings = self.settings
         lengths = np.array([len(rollout) for rollout in rollouts])
-        share = np.repeat(np.array(penalties), lengths)
+        share = np.repeat(settings.cost_share(penalties), lengths)
         inputs, final_inputs = self._inputs(rollouts, penalties, lengths)
         actions = torch.from_numpy(np.concatenate([rollout.actions for rollout in rollouts]))
         signal = np.stack(

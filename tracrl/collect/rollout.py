@@ -18,7 +18,7 @@ class Order:
     """the number under which the worker knows the behaviour"""
     seed: int
     penalty: float
-    """share of cost against reward in what the behaviour strives for, 0 … 1"""
+    """how much costs matter to the behaviour, 0 … 1"""
     change_at: int = -1
     """the step at which the penalty changes to ``later_penalty``; −1: never"""
     later_penalty: float = 0.0
