@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -109,7 +110,12 @@ def test_going_on_after_being_killed(made: Path, tmp_path: Path) -> None:
         collect("tiny_envs:Road", out=out, **RECIPE)
     with pytest.raises(TracrlError, match=r"whose seed differs \(7 there, 8 here\)"):
         collect("tiny_envs:Road", out=out, resume=True, **{**RECIPE, "seed": 8})
-    assert collect("tiny_envs:Road", out=out, resume=True, **RECIPE).read_bytes() == made.read_bytes()
+    console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
+    resumed = collect("tiny_envs:Road", out=out, resume=True, progress=Terminal(console), **RECIPE)
+    assert resumed.read_bytes() == made.read_bytes()
+    assert re.search(r"recording: going on after \d+ episodes", console.export_text()), (
+        "the rate is that of the new ones"
+    )
     assert not (tmp_path / "road.hdf5.part").exists()
 
 

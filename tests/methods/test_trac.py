@@ -212,15 +212,16 @@ def test_a_batch_in_chunks_trains_the_same_weights(
 @pytest.mark.parametrize(
     ("batch", "steps", "hidden", "expected"),
     [
-        (96, 100, (256, 256), 96),  # BallRun
-        (96, 750, (256, 256), 4),  # PointGoal
-        (10, 100_005, (12, 6), 4),  # not 1, so that masks begin with whole words of eight bytes
-        (3, 10_000_000, (3,), 1),  # at least a segment, however long
+        (96, 100, (256, 256), (96, 96)),  # BallRun
+        (96, 750, (256, 256), (4, 9)),  # PointGoal
+        (10, 100_005, (12, 6), (4, 4)),  # not 1, so that masks begin with whole words of eight bytes
+        (3, 10_000_000, (3,), (1, 1)),  # at least a segment, however long
     ],
 )
-def test_chunks_follow_from_shapes(batch: int, steps: int, hidden: tuple[int, ...], expected: int) -> None:
-    assert segments_at_once(batch, steps, hidden, torch.device("cpu")) == expected
-    assert segments_at_once(batch, steps, hidden, torch.device("cuda")) == batch
+def test_chunks_follow_from_shapes(batch: int, steps: int, hidden: tuple[int, ...], expected: tuple[int, int]) -> None:
+    """On a CPU, and on a GPU with nine runs."""
+    rooms = trac.CHUNK_BYTES, trac.GPU_CHUNK_BYTES // 9
+    assert tuple(segments_at_once(batch, steps, hidden, room) for room in rooms) == expected
 
 
 def test_a_run_in_a_stack_is_the_run_alone() -> None:

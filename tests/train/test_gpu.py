@@ -8,6 +8,7 @@ import torch
 
 from tests.conftest import make_small_data
 from tests.methods.test_stacks import METHODS, RUNS, label
+from tracrl.methods import trac
 from tracrl.methods.bc import BCSafe
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
@@ -34,6 +35,20 @@ def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
     for name, values in losses[0].items():
         assert np.allclose(losses[1][name], values, rtol=1e-2, atol=1e-3), name
     assert np.allclose(actions[0], actions[1], atol=5e-3)
+
+
+def test_a_batch_in_chunks_trains_the_same_runs_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of two segments, recorded with the update; their masks are those of the whole batch."""
+    data, results = make_small_data(), []
+    segment = 4 * int(data.lengths.max()) * sum(TRAC.hidden)
+    monkeypatch.setattr(trac, "GPU_CHUNK_BYTES", 2 * segment * len(RUNS))
+    for uncut in (TRAC.batch_size * segment, 0):
+        monkeypatch.setattr(trac, "UNCUT_BYTES", uncut)
+        with Stack(TRAC, data, RUNS, torch.device("cuda")) as stack:
+            torch.backends.cuda.matmul.allow_tf32 = False
+            metrics = [stack.update() for _ in range(6)]
+        results.append(torch.stack([m["loss"] for m in metrics]).cpu().numpy())
+    assert np.allclose(*results, rtol=1e-3, atol=1e-4)
 
 
 def test_half_products_stay_near_the_full_ones() -> None:

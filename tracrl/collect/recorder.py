@@ -8,6 +8,7 @@ everything changed a little (after MAP-Elites, Mouret and Clune 2015).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -61,6 +62,10 @@ class Recording:
     orders: list[Order]
     rollouts: list[Rollout]
 
+    def add(self, orders: Sequence[Order], rollouts: Sequence[Rollout]) -> None:
+        self.orders += orders
+        self.rollouts += rollouts
+
     @property
     def costs(self) -> NDArray[np.float64]:
         return np.array([rollout.costs.sum(dtype=np.float64) for rollout in self.rollouts])
@@ -101,19 +106,18 @@ class Recorder:
         settings = self.settings
         total = math.ceil(self.episodes * settings.candidates)
         sizes = [len(part) for part in np.array_split(np.arange(total), settings.rounds) if len(part)]
-        progress.recording(0, total, None)
-        for number, size in enumerate(sizes):
-            file = None if directory is None else directory / f"round{number:02}.safetensors"
-            if file is not None and file.exists():
-                orders, rollouts = _load(Checkpoint.load(file))
-            else:
-                generator = np.random.default_rng((self.seed, _RECORDING, number))
-                orders = self.orders(size, generator, blind=number < settings.blind_rounds)
-                rollouts = self._play(orders, total, progress)
-                if file is not None:
-                    _save(orders, rollouts, number).save(file)
-            self.recording.orders += orders
-            self.recording.rollouts += rollouts
+        files = [] if directory is None else [directory / f"round{i:02}.safetensors" for i in range(len(sizes))]
+        before = list(itertools.takewhile(Path.exists, files))
+        for file in before:
+            self.recording.add(*_load(Checkpoint.load(file)))
+        progress.recording(len(self.recording.orders), total, self.recording.coverage(self.limits) if before else None)
+        for number in range(len(before), len(sizes)):
+            generator = np.random.default_rng((self.seed, _RECORDING, number))
+            orders = self.orders(sizes[number], generator, blind=number < settings.blind_rounds)
+            rollouts = self._play(orders, total, progress)
+            if files:
+                _save(orders, rollouts, number).save(files[number])
+            self.recording.add(orders, rollouts)
             progress.recording(len(self.recording.orders), total, self.recording.coverage(self.limits))
         return self.recording
 

@@ -34,9 +34,11 @@ BATCH_STREAM = 0
 ROWS_AT_ONCE = 2_048  # when the reference is evaluated on the whole data set: its layers' outputs are not to count
 CHUNK_BYTES = 6 * 2**20
 """What a run's hidden layers may put out at once on a CPU. A larger batch is taken in chunks of whole segments, whose
-gradients are added; a GPU takes every batch at once."""
+gradients are added."""
+GPU_CHUNK_BYTES = 128 * 2**20
+"""The same on a GPU, which wants large products, for all runs of a stack together."""
 UNCUT_BYTES = 24 * 2**20
-"""A batch for which they put out no more than this is never cut."""
+"""A batch for which a run's layers put out no more than this is never cut."""
 
 
 @dataclass(frozen=True)
@@ -186,15 +188,15 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
     return -(valid * log_pi).sum((-2, -1)) / valid.sum((-2, -1))
 
 
-def segments_at_once(batch_size: int, horizon: int, hidden: Sequence[int], device: torch.device) -> int:
+def segments_at_once(batch_size: int, horizon: int, hidden: Sequence[int], room: int) -> int:
     """How many of a batch's segments go through the network at once: all of them, or chunks of nearly equal size.
 
-    A run's chunks do not depend on the other runs, and their dropout masks begin with whole words of eight bytes.
+    ``room`` is what a run's hidden layers may put out (bytes). A chunk's dropout masks begin with whole words of eight.
     """
     segment = 4 * horizon * max(1, sum(hidden))
-    if device.type != "cpu" or batch_size * segment <= UNCUT_BYTES:
+    if batch_size * segment <= UNCUT_BYTES:
         return batch_size
-    chunks = -(-batch_size // max(1, CHUNK_BYTES // segment))
+    chunks = -(-batch_size // max(1, room // segment))
     whole_words = 8 // math.gcd(8, horizon * math.gcd(*hidden))
     return min(batch_size, -(-batch_size // (chunks * whole_words)) * whole_words)
 
@@ -217,8 +219,12 @@ class TraCLearner(Learner):
         self.frozen = StackedMLP(generators(seeds), sizes, output=torch.tanh, init="orthogonal").to(device)
         self.frozen.requires_grad_(False)
         self.adam = StackedAdam(list(self.network.parameters()))
-        self.chunk = segments_at_once(method.batch_size, len(self.table.steps), method.hidden, device)
+        horizon = len(self.table.steps)
+        room = CHUNK_BYTES if device.type == "cpu" else GPU_CHUNK_BYTES // len(runs)
+        self.chunk = segments_at_once(method.batch_size, horizon, method.hidden, room)
         """segments of a run that go through the network together"""
+        self.first_rows = torch.arange(0, method.batch_size * horizon, self.chunk * horizon, device=device)
+        """where each chunk begins in a batch"""
         self.log_ref: Tensor | None = None
         """(R, rows): log π_ref of every logged action, computed once, when the reference is frozen"""
 
@@ -267,12 +273,12 @@ class TraCLearner(Learner):
         correct = ((psi > 0) == (batch.desirable > 0)).to(psi.dtype).mean(-1)
         return {"loss": loss, "accuracy": correct, "score": psi.mean(-1)}
 
-    def chunks(self, batch: SegmentBatch) -> Iterator[tuple[SegmentBatch, int]]:
+    def chunks(self, batch: SegmentBatch) -> Iterator[tuple[SegmentBatch, random.Position]]:
         """A batch in parts, each with the number of its first row: hidden layers hold one part at a time."""
-        for first in range(0, self.method.batch_size, self.chunk):
-            yield batch.part(slice(first, first + self.chunk)), first * len(self.table.steps)
+        for i, first_row in enumerate(self.first_rows):
+            yield batch.part(slice(i * self.chunk, (i + 1) * self.chunk)), first_row
 
-    def scores(self, batch: SegmentBatch, first_row: int = 0) -> Tensor:
+    def scores(self, batch: SegmentBatch, first_row: random.Position = 0) -> Tensor:
         """ψ of each segment of a batch (R, B)."""
         assert self.log_ref is not None
         log_ref = self.log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
@@ -284,7 +290,7 @@ class TraCLearner(Learner):
         since = self.clock - self.method.clone_updates + 1
         return self.method.rate * (since / max(self.method.warmup, 1)).clamp(max=1.0)
 
-    def log_pi(self, rows: Tensor, first_row: int = 0) -> Tensor:
+    def log_pi(self, rows: Tensor, first_row: random.Position = 0) -> Tensor:
         """log π_θ of the logged actions at these rows (R, B, L), dropout on, with the masks from ``first_row`` on."""
         runs, flat = len(rows), rows.flatten()
         states = self.observations[flat].view(runs, -1, self.observations.shape[1])

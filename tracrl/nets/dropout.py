@@ -16,7 +16,7 @@ from torch import Tensor
 from tracrl.nets import random
 
 
-def relu_dropout(hidden: Tensor, key: Tensor, threshold: int, first: int = 0) -> Tensor:
+def relu_dropout(hidden: Tensor, key: Tensor, threshold: int, first: random.Position = 0) -> Tensor:
     """max(hidden, 0), and 0 with probability ``threshold`` / 256. ``hidden`` is (R, …), ``key`` (R,).
 
     ``hidden`` is used up: where the compiled kernel serves, the result takes its place. ``first`` is the number of the
@@ -27,10 +27,10 @@ def relu_dropout(hidden: Tensor, key: Tensor, threshold: int, first: int = 0) ->
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, key: Tensor, threshold: int, first: int) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, key: Tensor, threshold: int, first: random.Position) -> Tensor:
         kernel = compiled_kernel() if hidden.device.type == "cpu" and hidden.dtype == torch.float32 else None
         if kernel is not None and hidden.is_contiguous():
-            kernel(hidden.detach().view(len(key), -1).numpy(), key.numpy(), threshold, first)
+            kernel(hidden.detach().view(len(key), -1).numpy(), key.numpy(), threshold, int(first))
             ctx.mark_dirty(hidden)
             result = hidden
         else:

@@ -14,19 +14,22 @@ _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
 
+Position = int | Tensor
+"""Of the first number that is drawn; a scalar tensor (int64) where compiled code is to serve any position."""
+
 
 def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
     """(R,) int64: one key a run for this step and purpose. ``seeds`` is (R,), ``step`` a scalar, both int64."""
     return _mix(_mix(_mix(seeds * _GAMMA) + step * _GAMMA) + stream)
 
 
-def bits(key: Tensor, count: int, first: int = 0) -> Tensor:
+def bits(key: Tensor, count: int, first: Position = 0) -> Tensor:
     """(R, count) int64 whose 64 bits are all random: those at positions ``first``, ``first`` + 1, …"""
-    counter = torch.arange(first, first + count, device=key.device)
+    counter = torch.arange(count, device=key.device) + first
     return _mix((key[:, None] ^ counter) * _GAMMA)
 
 
-def random_bytes(key: Tensor, count: int, first: int = 0) -> Tensor:
+def random_bytes(key: Tensor, count: int, first: Position = 0) -> Tensor:
     """(R, count) integers, uniform over 0 … 255; ``first`` is the position of the first word of eight."""
     words = bits(key, -(-count // 8), first)
     if words.is_cuda:  # the same bytes in a form that the compiler fuses into whatever uses them

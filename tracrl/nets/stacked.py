@@ -85,7 +85,7 @@ class StackedMLP(nn.Module):
         x: Tensor,
         mask_key: Callable[[int], Tensor] | None = None,
         *,
-        first_row: int = 0,
+        first_row: random.Position = 0,
         frozen: bool = False,
     ) -> Tensor:
         """``mask_key(stream)`` gives the keys (R,) of the dropout masks; without it nothing is dropped.
@@ -101,7 +101,7 @@ class StackedMLP(nn.Module):
                 return self._in_blocks(x, frozen, None)
             if kernel is not None and self.members is None:
                 keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
-                return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel, first_row))
+                return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel, int(first_row)))
         scale = 1.0
         if self.members is not None:
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)

@@ -8,6 +8,7 @@ about the cut: a part's tensors are rows of the whole stack's.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, Self
@@ -21,6 +22,8 @@ from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.policy import Policy
 from tracrl.train.graphs import RecordedUpdates
 
+CUBLAS_WORKSPACES = ":4096:2"
+"""Two of 4 MiB, not 32 MiB, for each stream that a GPU multiplies in; the environment's own setting goes first."""
 Precision = Literal["float32", "bfloat16"]
 """of TraC's matrix products; everything else is float32 (on a GPU, float32 products are TF32)"""
 
@@ -52,6 +55,8 @@ class Stack:
         each = max(1, cores // parts)
         if device.type == "cpu":
             torch.set_num_threads(each)
+        else:  # read at a process's first product
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACES)
         try:
             self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
         except BaseException:  # data that a learner refuses
