@@ -1,6 +1,6 @@
 """Memory of a training on data of PointGoal2's size, and the time to load a large file.
 
-    python -m benchmarks.memory_and_loading memory [--device cuda] [--batch 4]
+    python -m benchmarks.memory_and_loading memory [--device cuda] [--batch 96] [--precision bfloat16]
     python -m benchmarks.memory_and_loading loading [--gigabytes 1]
 
 Memory: 3 442 episodes of 1 000 steps and 60 observations, segment ratio 0.75, nine runs; the peak of the process (or of
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -55,7 +56,7 @@ def write_file(path: Path, episodes: int) -> None:
         file["terminals"], file["timeouts"] = np.zeros(rows, bool), timeouts
 
 
-def memory(path: Path, device: str, updates: int, batch: int) -> None:
+def memory(path: Path, device: str, precision: Literal["float32", "bfloat16"], updates: int, batch: int) -> None:
     """Runs in a process of its own, so that the peak is this training's."""
     import torch
 
@@ -73,13 +74,13 @@ def memory(path: Path, device: str, updates: int, batch: int) -> None:
     print(f"host peak after loading: {loaded:.0f} MiB above start, {loaded / own:.2f}x the data")
     runs = [RunSpec(limit, seed) for limit in (20.0, 40.0, 80.0) for seed in (0, 10, 20)]
     method = tracrl.TraC.preset("SafetyGymnasium", clone_updates=updates // 2, updates=updates, batch_size=batch)
-    with Stack(method, data, runs, torch.device(device)) as stack:
+    with Stack(method, data, runs, torch.device(device), precision=precision) as stack:
         stack.update(updates)
     trained = peak_mib() - before
     print(f"host peak of nine runs, batch {batch}: {trained:.0f} MiB, {trained / own:.2f}x")
     if device == "cuda":
         most = torch.cuda.max_memory_allocated() / MIB
-        print(f"GPU peak, batch {batch}: {most:.0f} MiB, {most / own:.2f}x")
+        print(f"GPU peak, batch {batch}, {precision} products: {most:.0f} MiB, {most / own:.2f}x")
 
 
 def loading(path: Path, turns: int) -> None:
@@ -112,11 +113,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--updates", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=4, help="small, so that the layers' outputs do not count")
+    parser.add_argument("--batch", type=int, default=96, help="segments in a batch, by default the preset's")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), help="by default what tracrl train takes there")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
+    precision = options.precision or ("bfloat16" if options.device == "cuda" else "float32")
     if options.what == "memory-of":
-        memory(options.file, options.device, options.updates, options.batch)
+        memory(options.file, options.device, precision, options.updates, options.batch)
         return
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "large.hdf5"
@@ -126,7 +129,7 @@ def main() -> None:
             loading(path, options.turns)
             return
         write_file(path, EPISODES)
-        again = [sys.executable, __file__, "memory-of", str(path), "--device", options.device]
+        again = [sys.executable, __file__, "memory-of", str(path), "--device", options.device, "--precision", precision]
         subprocess.run([*again, "--updates", str(options.updates), "--batch", str(options.batch)], check=True)
 
 

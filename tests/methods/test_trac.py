@@ -193,9 +193,9 @@ def test_a_batch_in_chunks_trains_the_same_weights(
     """In both phases, dropout on: the masks are those of the whole batch."""
     data, runs = make_small_data(), [RunSpec(3.0, 0), RunSpec(4.0, 10)]
     whole = learner(SMALL, data, *runs, dtype=dtype)
-    segment = 4 * sum(SMALL.hidden) * len(whole.table.steps)
-    monkeypatch.setattr(trac, "CHUNK_BYTES", at_once * segment)
-    monkeypatch.setattr(trac, "UNCUT_BYTES", 0)
+    segment = sum(SMALL.hidden) * len(whole.table.steps)
+    monkeypatch.setattr(trac, "CHUNK", at_once * segment)
+    monkeypatch.setattr(trac, "UNCUT", 0)
     chunked = learner(SMALL, data, *runs, dtype=dtype)
     batch = chunked.table.draw(chunked.key(BATCH_STREAM), chunked.table.cloned)
     assert [part.rows.shape[1] for part, _ in chunked.chunks(batch)] == sizes
@@ -212,15 +212,16 @@ def test_a_batch_in_chunks_trains_the_same_weights(
 @pytest.mark.parametrize(
     ("batch", "steps", "hidden", "expected"),
     [
-        (96, 100, (256, 256), (96, 96)),  # BallRun
-        (96, 750, (256, 256), (4, 9)),  # PointGoal
-        (10, 100_005, (12, 6), (4, 4)),  # not 1, so that masks begin with whole words of eight bytes
-        (3, 10_000_000, (3,), (1, 1)),  # at least a segment, however long
+        (96, 100, (256, 256), (96, 96, 96)),  # BallRun
+        (96, 500, (256, 256), (6, 14, 96)),  # AntCircle
+        (96, 750, (256, 256), (4, 9, 48)),  # PointGoal
+        (10, 100_005, (12, 6), (4, 4, 10)),  # not 1, so that masks begin with whole words of eight bytes
+        (3, 10_000_000, (3,), (1, 1, 1)),  # at least a segment, however long
     ],
 )
-def test_chunks_follow_from_shapes(batch: int, steps: int, hidden: tuple[int, ...], expected: tuple[int, int]) -> None:
-    """On a CPU, and on a GPU with nine runs."""
-    rooms = trac.CHUNK_BYTES, trac.GPU_CHUNK_BYTES // 9
+def test_chunks_follow_from_shapes(batch: int, steps: int, hidden: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """On a CPU, and on a GPU with nine runs and float32 or bfloat16 products."""
+    rooms = trac.CHUNK, trac.GPU_CHUNK // 9, trac.GPU_HALF_CHUNK // 9
     assert tuple(segments_at_once(batch, steps, hidden, room) for room in rooms) == expected
 
 

@@ -40,10 +40,10 @@ def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
 def test_a_batch_in_chunks_trains_the_same_runs_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of two segments, recorded with the update; their masks are those of the whole batch."""
     data, results = make_small_data(), []
-    segment = 4 * int(data.lengths.max()) * sum(TRAC.hidden)
-    monkeypatch.setattr(trac, "GPU_CHUNK_BYTES", 2 * segment * len(RUNS))
+    segment = int(data.lengths.max()) * sum(TRAC.hidden)
+    monkeypatch.setattr(trac, "GPU_CHUNK", 2 * segment * len(RUNS))
     for uncut in (TRAC.batch_size * segment, 0):
-        monkeypatch.setattr(trac, "UNCUT_BYTES", uncut)
+        monkeypatch.setattr(trac, "UNCUT", uncut)
         with Stack(TRAC, data, RUNS, torch.device("cuda")) as stack:
             torch.backends.cuda.matmul.allow_tf32 = False
             metrics = [stack.update() for _ in range(6)]

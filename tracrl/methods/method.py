@@ -103,6 +103,10 @@ class Learner(nn.Module, ABC):
         # The step again, where kernels can read it.
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
 
+    def use_half_products(self) -> None:
+        """Multiply in bfloat16 from now on, where :meth:`matmul_precision` is asked for."""
+        self.half_products = True
+
     @property
     def phase(self) -> str:
         """What the next update does, in a word."""

@@ -32,12 +32,14 @@ from tracrl.policy import MLPPolicy, Policy
 LARGEST_ACTION = 1 - 1e-5  # logged actions are cut to what a tanh can reach
 BATCH_STREAM = 0
 ROWS_AT_ONCE = 2_048  # when the reference is evaluated on the whole data set: its layers' outputs are not to count
-CHUNK_BYTES = 6 * 2**20
-"""What a run's hidden layers may put out at once on a CPU. A larger batch is taken in chunks of whole segments, whose
-gradients are added."""
-GPU_CHUNK_BYTES = 128 * 2**20
+CHUNK = 3 * 2**19
+"""How many numbers a run's hidden layers may put out at once on a CPU. A larger batch is taken in chunks of whole
+segments, whose gradients are added."""
+GPU_CHUNK = 2**25
 """The same on a GPU, which wants large products, for all runs of a stack together."""
-UNCUT_BYTES = 24 * 2**20
+GPU_HALF_CHUNK = 7 * 2**25
+"""The same where products are in bfloat16: each number takes half the room there, and so does the data set."""
+UNCUT = 6 * 2**20
 """A batch for which a run's layers put out no more than this is never cut."""
 
 
@@ -191,10 +193,11 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
 def segments_at_once(batch_size: int, horizon: int, hidden: Sequence[int], room: int) -> int:
     """How many of a batch's segments go through the network at once: all of them, or chunks of nearly equal size.
 
-    ``room`` is what a run's hidden layers may put out (bytes). A chunk's dropout masks begin with whole words of eight.
+    ``room`` is how many numbers a run's hidden layers may put out. A chunk's dropout masks begin with whole words of
+    eight bytes.
     """
-    segment = 4 * horizon * max(1, sum(hidden))
-    if batch_size * segment <= UNCUT_BYTES:
+    segment = horizon * max(1, sum(hidden))
+    if batch_size * segment <= UNCUT:
         return batch_size
     chunks = -(-batch_size // max(1, room // segment))
     whole_words = 8 // math.gcd(8, horizon * math.gcd(*hidden))
@@ -208,7 +211,7 @@ class TraCLearner(Learner):
         super().__init__(method, data, runs, device)
         self.method = method
         self.table = SegmentTable([method.partition(data, run) for run in runs], method, device)
-        self.observations = torch.from_numpy(data.observations).to(device)
+        self.logged = torch.from_numpy(data.observations)
         self.actions = torch.from_numpy(data.scaled_actions()).to(device)
 
         sizes = (data.observation_size, *method.hidden, data.action_size)
@@ -219,14 +222,26 @@ class TraCLearner(Learner):
         self.frozen = StackedMLP(generators(seeds), sizes, output=torch.tanh, init="orthogonal").to(device)
         self.frozen.requires_grad_(False)
         self.adam = StackedAdam(list(self.network.parameters()))
-        horizon = len(self.table.steps)
-        room = CHUNK_BYTES if device.type == "cpu" else GPU_CHUNK_BYTES // len(runs)
-        self.chunk = segments_at_once(method.batch_size, horizon, method.hidden, room)
-        """segments of a run that go through the network together"""
-        self.first_rows = torch.arange(0, method.batch_size * horizon, self.chunk * horizon, device=device)
-        """where each chunk begins in a batch"""
+        self.place()
         self.log_ref: Tensor | None = None
         """(R, rows): log π_ref of every logged action, computed once, when the reference is frozen"""
+
+    def use_half_products(self) -> None:
+        super().use_half_products()
+        self.place()
+
+    def place(self) -> None:
+        """Put the states where they are used, and find how much of a batch fits there at once."""
+        device = self.clock.device
+        half = self.half_products and device.type == "cuda"  # where the first product would round them anyway
+        self.observations = self.logged  # and what was on the device gives up its room
+        self.observations = self.logged.to(device, torch.bfloat16 if half else None)
+        room = CHUNK if device.type == "cpu" else (GPU_HALF_CHUNK if half else GPU_CHUNK) // len(self.runs)
+        batch_size, horizon = self.method.batch_size, len(self.table.steps)
+        self.chunk = segments_at_once(batch_size, horizon, self.method.hidden, room)
+        """segments of a run that go through the network together"""
+        self.first_rows = torch.arange(0, batch_size * horizon, self.chunk * horizon, device=device)
+        """where each chunk begins in a batch"""
 
     @property
     def phase(self) -> str:
@@ -306,13 +321,13 @@ class TraCLearner(Learner):
     @torch.no_grad()
     def reference_log_probabilities(self) -> Tensor:
         """log π_ref of every logged action (R, rows); a constant where the reference is uniform."""
-        runs, rows = len(self.runs), len(self.observations)
-        result = self.observations.new_zeros(runs, rows)
+        runs, rows = len(self.runs), len(self.logged)
+        result = self.actions.new_zeros(runs, rows)
         if self.method.reference == "uniform":
             return result
         for start in range(0, rows, ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
-            mean = self.frozen(self.observations[part].expand(runs, -1, -1))
+            mean = self.frozen(self.logged[part].to(self.actions).expand(runs, -1, -1))
             result[:, part] = log_probability(mean, reachable(self.actions[part]))
         return result
 

@@ -62,8 +62,9 @@ class Stack:
         except BaseException:  # data that a learner refuses
             torch.set_num_threads(self._threads_before)
             raise
-        for learner in self.learners:
-            learner.half_products = precision == "bfloat16"
+        if precision == "bfloat16":
+            for learner in self.learners:
+                learner.use_half_products()
         # Some of torch's libraries have a number of threads for each thread that calls them.
         self._workers = (
             ThreadPoolExecutor(parts, initializer=torch.set_num_threads, initargs=(each,)) if parts > 1 else None
