@@ -37,7 +37,7 @@ CHUNK = 3 * 2**19
 segments, whose gradients are added."""
 GPU_CHUNK = 2**25
 """The same on a GPU, which wants large products, for all runs of a stack together."""
-GPU_HALF_CHUNK = 7 * 2**25
+GPU_HALF_CHUNK = 2**27
 """The same where products are in bfloat16: each number takes half the room there, and so does the data set."""
 UNCUT = 6 * 2**20
 """A batch for which a run's layers put out no more than this is never cut."""
