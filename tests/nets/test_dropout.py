@@ -25,6 +25,16 @@ def test_the_compiled_kernel_draws_what_plain_tensors_draw(
     assert torch.equal(fast, plain)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_part_is_masked_as_in_the_whole(key: torch.Tensor, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(dropout, "compiled_kernel", lambda: None)
+    hidden = torch.randn(2, 37, 16)
+    whole = dropout.relu_dropout(hidden.clone(), key, THRESHOLD)
+    part = dropout.relu_dropout(hidden[:, 5:].clone(), key, THRESHOLD, torch.tensor(5 * 16 // 8))
+    assert torch.equal(part, whole[:, 5:])
+
+
 def test_a_quarter_is_dropped_and_the_rest_is_kept_as_it_is(key: torch.Tensor) -> None:
     hidden = torch.rand(2, 1000, 256) + 0.1
     result = dropout.relu_dropout(hidden.clone(), key, THRESHOLD)

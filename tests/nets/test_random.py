@@ -24,6 +24,14 @@ def test_bits_are_splitmix64_over_a_counter() -> None:
             assert int(drawn[r, i]) & MASK == expected
 
 
+def test_a_part_of_the_numbers_is_drawn_by_its_position() -> None:
+    """Whether a number or a tensor says where it begins."""
+    key = torch.tensor([12345, -7])
+    for first in (3, torch.tensor(3)):
+        assert torch.equal(random.bits(key, 5, first), random.bits(key, 8)[:, 3:])
+        assert torch.equal(random.random_bytes(key, 13, first), random.random_bytes(key, 3 * 8 + 13)[:, 3 * 8 :])
+
+
 def test_keys_depend_on_seed_step_and_stream() -> None:
     seeds = torch.tensor([0, 1, 2**40])
     seen = {

@@ -212,6 +212,7 @@ class TraCLearner(Learner):
         self.method = method
         self.table = SegmentTable([method.partition(data, run) for run in runs], method, device)
         self.logged = torch.from_numpy(data.observations)
+        """every state, on the host, in float32"""
         self.actions = torch.from_numpy(data.scaled_actions()).to(device)
 
         sizes = (data.observation_size, *method.hidden, data.action_size)
