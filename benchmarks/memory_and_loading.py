@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Literal
 
 import h5py
 import numpy as np
@@ -56,13 +55,14 @@ def write_file(path: Path, episodes: int) -> None:
         file["terminals"], file["timeouts"] = np.zeros(rows, bool), timeouts
 
 
-def memory(path: Path, device: str, precision: Literal["float32", "bfloat16"], updates: int, batch: int) -> None:
+def memory(path: Path, device: str, precision: str, updates: int, batch: int) -> None:
     """Runs in a process of its own, so that the peak is this training's."""
     import torch
 
     import tracrl
     from tracrl.methods.method import RunSpec
     from tracrl.nets.dropout import relu_dropout
+    from tracrl.train.fit import choose_precision
     from tracrl.train.stack import Stack
 
     relu_dropout(torch.zeros(1, 8, 8), torch.zeros(1, dtype=torch.int64), 64)  # libraries do not count: load them first
@@ -74,13 +74,15 @@ def memory(path: Path, device: str, precision: Literal["float32", "bfloat16"], u
     print(f"host peak after loading: {loaded:.0f} MiB above start, {loaded / own:.2f}x the data")
     runs = [RunSpec(limit, seed) for limit in (20.0, 40.0, 80.0) for seed in (0, 10, 20)]
     method = tracrl.TraC.preset("SafetyGymnasium", clone_updates=updates // 2, updates=updates, batch_size=batch)
-    with Stack(method, data, runs, torch.device(device), precision=precision) as stack:
+    there = torch.device(device)
+    chosen = choose_precision(precision, there)
+    with Stack(method, data, runs, there, precision=chosen) as stack:
         stack.update(updates)
     trained = peak_mib() - before
     print(f"host peak of nine runs, batch {batch}: {trained:.0f} MiB, {trained / own:.2f}x")
     if device == "cuda":
         most = torch.cuda.max_memory_allocated() / MIB
-        print(f"GPU peak, batch {batch}, {precision} products: {most:.0f} MiB, {most / own:.2f}x")
+        print(f"GPU peak, batch {batch}, {chosen} products: {most:.0f} MiB, {most / own:.2f}x")
 
 
 def loading(path: Path, turns: int) -> None:
@@ -114,12 +116,11 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--updates", type=int, default=6)
     parser.add_argument("--batch", type=int, default=96, help="segments in a batch, by default the preset's")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), help="by default what tracrl train takes there")
+    parser.add_argument("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    precision = options.precision or ("bfloat16" if options.device == "cuda" else "float32")
     if options.what == "memory-of":
-        memory(options.file, options.device, precision, options.updates, options.batch)
+        memory(options.file, options.device, options.precision, options.updates, options.batch)
         return
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "large.hdf5"
@@ -129,8 +130,9 @@ def main() -> None:
             loading(path, options.turns)
             return
         write_file(path, EPISODES)
-        again = [sys.executable, __file__, "memory-of", str(path), "--device", options.device, "--precision", precision]
-        subprocess.run([*again, "--updates", str(options.updates), "--batch", str(options.batch)], check=True)
+        passed_on = ("device", "precision", "updates", "batch")
+        again = [f"--{name}={getattr(options, name)}" for name in passed_on]
+        subprocess.run([sys.executable, __file__, "memory-of", str(path), *again], check=True)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_the_first_costs_weigh_no_more_than_those_that_are_tolerated() -> None:
     gains, totals = np.stack([rewards, costs], 1), np.array([[100.0, 1.0]])
     half = np.array([0.5, 0.5])
     eager, patient = (PPO(3, 2, PPOSettings(), seed=0, tolerated=tolerated) for tolerated in (0.0, 200.0))
-    # At penalty 0.5 one unit of cost against one of return: 1 / 1 against 1 / 100, then 1 / 200 against 1 / 100.
+    # At equal shares one unit of cost against one of return: 1 / 1 against 1 / 100, then 1 / 200 against 1 / 100.
     assert eager._scalarise(gains, totals, half)[0] < -0.9
     assert patient._scalarise(gains, totals, half)[0] > 0.4
     costly = np.array([[100.0, 1000.0]])

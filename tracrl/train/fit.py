@@ -93,7 +93,8 @@ def fit(
         if directory.finished:
             return _finished(directory)
     with ExitStack() as closing:
-        stack = closing.enter_context(Stack(method, data, trained, chosen, precision=_precision(precision, chosen)))
+        products = choose_precision(precision, chosen)
+        stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products))
         if directory is not None:  # only now: data, limits and settings have been accepted
             if claim is None:
                 closing.enter_context(Claim(directory.claim))
@@ -125,7 +126,7 @@ def kind_of_device(name: str, gpu: bool) -> str:
     return "cuda" if name != "cpu" and gpu else "cpu"
 
 
-def _precision(name: str, device: torch.device) -> Precision:
+def choose_precision(name: str, device: torch.device) -> Precision:
     """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
     if name not in ("auto", "float32", "bfloat16"):
         raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
