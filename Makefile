@@ -20,11 +20,11 @@ $(VENV)/.dev: $(VENV)/.package
 	$(PIP) -e ".[dev]"
 	touch $@
 
-$(VENV)/.bullet: $(VENV)/.package tracrl/tasks/simulators.py
+$(VENV)/.bullet: $(VENV)/.package tracrl/envs/simulators.py
 	$(BIN)/tracrl sims install bullet
 	touch $@
 
-$(VENV)/.sims: $(VENV)/.package tracrl/tasks/simulators.py
+$(VENV)/.sims: $(VENV)/.package tracrl/envs/simulators.py
 	$(BIN)/tracrl sims install all
 	touch $(VENV)/.bullet $@
 

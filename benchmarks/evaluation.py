@@ -19,7 +19,8 @@ from torch import nn
 
 from benchmarks.simulators import before_mends
 from tracrl.evaluation.evaluate import SimulatorPool
-from tracrl.policy import MLPPolicy, PolicyFacts
+from tracrl.policies.base import PolicyMetadata
+from tracrl.policies.mlp import MLPPolicy
 from tracrl.tasks.table import get_task
 
 POLICIES = 9
@@ -33,7 +34,7 @@ def stack(observation: int, action: int) -> MLPPolicy:
         shape = (POLICIES, sizes[i], sizes[i + 1])
         tensors[f"weight{i}"] = (generator.normal(size=shape) / sizes[i] ** 0.5).astype(np.float32)
         tensors[f"bias{i}"] = np.zeros((POLICIES, 1, sizes[i + 1]), np.float32)
-    facts = PolicyFacts("trac", (10.0,) * POLICIES, tuple(range(POLICIES)), (-1.0,) * action, (1.0,) * action)
+    facts = PolicyMetadata("trac", (10.0,) * POLICIES, tuple(range(POLICIES)), (-1.0,) * action, (1.0,) * action)
     return MLPPolicy(facts, tensors)
 
 

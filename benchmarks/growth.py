@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.trac_update import Shape, block, made_up
-from tracrl.figures import COLOURS, figure
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
+from tracrl.report.run_figures import COLOURS, figure
 from tracrl.train.stack import Stack
 
 AXES: dict[str, Sequence[int]] = {

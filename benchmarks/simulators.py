@@ -165,8 +165,8 @@ def reference(simulator: str, out: str, tasks: list[str]) -> None:
 
 
 def compare(arguments: list[str]) -> None:
-    from tracrl.tasks.make import make_env
-    from tracrl.tasks.simulators import SIMULATORS
+    from tracrl.envs.make import make_env
+    from tracrl.envs.simulators import SIMULATORS
     from tracrl.tasks.table import all_tasks
 
     print("| task | steps | observations equal | rewards equal | costs equal | largest difference | return | cost |")
@@ -215,7 +215,7 @@ def compare(arguments: list[str]) -> None:
 
 def before_mends(task: Any) -> Any:
     """The task without the mends that concern speed, as far as it runs at all beside the others."""
-    from tracrl.tasks.make import make_env
+    from tracrl.envs.make import make_env
 
     if task.suite == "Bullet":
         import gymnasium
@@ -225,7 +225,7 @@ def before_mends(task: Any) -> Any:
     if task.suite == "SafetyGymnasium":
         import yaml
 
-        from tracrl.tasks import safety_gymnasium
+        from tracrl.envs import safety_gymnasium
 
         if not task.name.endswith("Velocity"):
             safety_gymnasium.import_part("safety_gymnasium.builder")
@@ -235,7 +235,7 @@ def before_mends(task: Any) -> Any:
             generator.__spec__.loader.exec_module(again)
             generator.RandomGenerator.sample_layout = again.RandomGenerator.sample_layout
         return make_env(task)
-    from tracrl.tasks import metadrive
+    from tracrl.envs import metadrive
 
     ours = metadrive.settings
     metadrive.settings = lambda name: ours(name) | {"force_destroy": False}
@@ -266,7 +266,7 @@ def measure(env: Any, seconds: float) -> tuple[float, float]:
 
 def speed_of(task_name: str, when: str) -> None:
     """One measurement in this process; printed for the one that asked."""
-    from tracrl.tasks.make import make_env
+    from tracrl.envs.make import make_env
     from tracrl.tasks.table import get_task
 
     task = get_task(task_name)
@@ -299,7 +299,7 @@ def speed(tasks: list[str]) -> None:
 
 def vector(tasks: list[str]) -> None:
     """Steps a second of random play over worker processes, resets included."""
-    from tracrl.tasks.make import make_vec_env
+    from tracrl.envs.make import make_vec_env
 
     about()
     counts = (1, 2, 4)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes as Episodes
     from tracrl.data.locate import load_dataset as load_dataset
+    from tracrl.envs.make import make_env as make_env
+    from tracrl.envs.make import make_vec_env as make_vec_env
     from tracrl.errors import TracrlError as TracrlError
     from tracrl.evaluation.evaluate import evaluate as evaluate
     from tracrl.methods.bc import BCAll as BCAll
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
     from tracrl.methods.coptidice import COptiDICE as COptiDICE
     from tracrl.methods.cpq import CPQ as CPQ
     from tracrl.methods.trac import TraC as TraC
-    from tracrl.policy import load_policy as load_policy
-    from tracrl.tasks.make import make_env as make_env
-    from tracrl.tasks.make import make_vec_env as make_vec_env
+    from tracrl.policies.load import load_policy as load_policy
     from tracrl.train.fit import fit as fit
 
 __version__ = "0.4.0"
@@ -46,9 +46,9 @@ _HOMES = {
     "COptiDICE": "tracrl.methods.coptidice",
     "CPQ": "tracrl.methods.cpq",
     "TraC": "tracrl.methods.trac",
-    "load_policy": "tracrl.policy",
-    "make_env": "tracrl.tasks.make",
-    "make_vec_env": "tracrl.tasks.make",
+    "load_policy": "tracrl.policies.load",
+    "make_env": "tracrl.envs.make",
+    "make_vec_env": "tracrl.envs.make",
     "fit": "tracrl.train.fit",
 }
 

@@ -51,7 +51,7 @@ class TasksOptions:
 
 def tasks(options: TasksOptions) -> int:
     from tracrl.data.locate import find_dataset
-    from tracrl.tasks.simulators import installed, simulator_of
+    from tracrl.envs.simulators import installed, simulator_of
     from tracrl.tasks.table import all_tasks
 
     if options.check:
@@ -87,7 +87,7 @@ class SimsOptions:
 
 
 def sims(options: SimsOptions) -> int:
-    from tracrl.tasks.simulators import SIMULATORS, install, installed
+    from tracrl.envs.simulators import SIMULATORS, install, installed
 
     if options.action == "install":
         if not options.names:
@@ -279,13 +279,13 @@ class EvaluateOptions:
 
 def evaluate(options: EvaluateOptions) -> int:
     from tracrl.evaluation.evaluate import SimulatorPool
-    from tracrl.policy import load_policy
-    from tracrl.study.seal import renew
+    from tracrl.policies.load import load_policy
+    from tracrl.train.checksums import renew
     from tracrl.train.directory import RunDirectory
 
     directory = RunDirectory(options.run) if options.run.is_dir() else None
     policy = load_policy(options.run)
-    task = options.task or policy.facts.task
+    task = options.task or policy.metadata.task
     if task is None:
         raise TracrlError(f"{options.run} does not say which task it is for: add --task.")
     if options.video is not None:
@@ -400,7 +400,7 @@ def _limits_of(data: Episodes) -> tuple[float, ...]:
 
 def _simulator_for(data: Episodes, options: TrainOptions) -> str | None:
     """The task to evaluate on: the one that was asked for, else the file's own if its simulator is there."""
-    from tracrl.tasks.simulators import installed, require, simulator_of
+    from tracrl.envs.simulators import installed, require, simulator_of
     from tracrl.tasks.table import all_tasks
 
     if options.no_eval or data.task not in all_tasks():
@@ -414,8 +414,8 @@ def _simulator_for(data: Episodes, options: TrainOptions) -> str | None:
 def _show_run(path: Path) -> None:
     """Tables and pictures of a run directory."""
     from tracrl.evaluation.scores import Scores
-    from tracrl.figures import plot_curves, plot_scores
     from tracrl.methods.registry import get_method
+    from tracrl.report.run_figures import plot_curves, plot_scores
     from tracrl.train.directory import RunDirectory
     from tracrl.train.logs import read_log
 
@@ -444,7 +444,7 @@ def _show_run(path: Path) -> None:
 
 
 def _check_tasks() -> int:
-    from tracrl.tasks.check import check_all
+    from tracrl.envs.check import check_all
 
     rows = []
     for row in check_all():
@@ -459,7 +459,7 @@ def _check_tasks() -> int:
 
 
 def _record(policy: Any, task: str, options: EvaluateOptions) -> int:
-    from tracrl.tasks.video import record_video
+    from tracrl.envs.video import record_video
 
     assert options.video is not None
     score = record_video(task, policy[0], options.video, options.seed)

@@ -7,7 +7,7 @@ from tracrl.collect.driver import DRIVERS, Driver
 from tracrl.collect.environment import EnvSpec
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.rollout import Order
-from tracrl.tasks.simulators import installed
+from tracrl.envs.simulators import installed
 
 
 def test_the_higher_the_penalty_the_slower() -> None:

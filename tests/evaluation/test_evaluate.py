@@ -9,13 +9,14 @@ import tracrl
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import SimulatorPool, episode_seeds, evaluate
 from tracrl.evaluation.worker import play
-from tracrl.policy import MLPPolicy, PolicyFacts
+from tracrl.policies.base import PolicyMetadata
+from tracrl.policies.mlp import MLPPolicy
 from tracrl.processes import Processes
 
 
 def random_stack(policies: int, observation: int, action: int) -> MLPPolicy:
     generator = np.random.default_rng(0)
-    facts = PolicyFacts("trac", (10.0,) * policies, tuple(range(policies)), (-1.0,) * action, (1.0,) * action)
+    facts = PolicyMetadata("trac", (10.0,) * policies, tuple(range(policies)), (-1.0,) * action, (1.0,) * action)
     sizes = (observation, 16, action)
     tensors = {}
     for i, (a, b) in enumerate(itertools.pairwise(sizes)):
@@ -68,7 +69,7 @@ def test_a_process_that_dies_is_said() -> None:
 
     policy = random_stack(1, 7, 2)
     with pytest.raises(TracrlError, match="A simulator process of BallRun died"):
-        evaluate(Broken(policy.facts, policy.tensors), "BallRun", episodes=1, workers=1)
+        evaluate(Broken(policy.metadata, policy.tensors), "BallRun", episodes=1, workers=1)
 
 
 def test_a_policy_of_another_task_is_said() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracrl.data.episodes import Episodes
-from tracrl.policy import Policy
+from tracrl.policies.base import Policy
 
 STEPS = 20
 TOWN_SPEED = 0.2

@@ -15,7 +15,7 @@ from tracrl.methods.cdt import CDT
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.policy import load_policy
+from tracrl.policies.load import load_policy
 
 CPU = torch.device("cpu")
 NETS: dict[str, Any] = {"batch_size": 16, "hidden": (8, 8)}

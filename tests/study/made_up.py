@@ -16,8 +16,8 @@ from tracrl.files import write_csv, write_json
 from tracrl.methods.registry import get_method
 from tracrl.study.data_facts import DataFacts
 from tracrl.study.plan import StackSpec, changed
-from tracrl.study.seal import seal
 from tracrl.tasks.table import get_task
+from tracrl.train.checksums import seal
 
 TINY = ("hidden=[8]", "trac.batch_size=4", "trac.updates=60", "trac.clone_updates=20", "trac.warmup=5")
 TINY_CLONING = ("hidden=[8]", "bc-all.batch_size=8", "bc-all.updates=60")

@@ -19,16 +19,16 @@ import pytest
 from rich.console import Console
 
 from tests.study.made_up import TINY, TINY_CLONING, write_ball_data
+from tracrl.claims import Claim, read_claim
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
-from tracrl.policy import load_policy
+from tracrl.policies.load import load_policy
 from tracrl.study.board import duration
 from tracrl.study.command import StudyOptions, state_of, study
 from tracrl.study.local import Machine, available_memory, outcome_of, run_locally, start_worker
 from tracrl.study.measured import Rates, estimate
 from tracrl.study.plan import Plan, StackSpec, make_plan
 from tracrl.study.store import Outcome, Store
-from tracrl.train.claim import Claim, read_claim
 
 LONG = ("hidden=[8]", "trac.batch_size=4", "trac.updates=700", "trac.clone_updates=300", "trac.warmup=5")
 SCORED = {"limits": [10.0], "seeds": [0], "episodes": 2, "evaluations": 2}

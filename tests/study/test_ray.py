@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.study.test_local import SCORED, quiet, same_result, tiny_plan, until
+from tracrl.checkpoints import Checkpoint
+from tracrl.claims import alive, read_claim
 from tracrl.errors import TracrlError
 from tracrl.study.local import run_locally
 from tracrl.study.store import Store
-from tracrl.train.checkpoint import Checkpoint
-from tracrl.train.claim import alive, read_claim
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 ray_backend = pytest.importorskip("tracrl.study.ray_backend")

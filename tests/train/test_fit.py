@@ -19,16 +19,16 @@ import torch
 
 import tracrl
 from tests.conftest import make_small_data
+from tracrl.checkpoints import Checkpoint
+from tracrl.claims import BusyError, Claim, this_process
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
-from tracrl.policy import Policy
+from tracrl.policies.base import Policy
 from tracrl.train import fit as fit_module
-from tracrl.train.checkpoint import Checkpoint
-from tracrl.train.claim import BusyError, Claim, this_process
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.fit import Interrupted, fit
 from tracrl.train.logs import CsvLog
@@ -40,7 +40,7 @@ LIMITS, SEEDS = [3.0, 4.0], [0, 10]
 
 
 def same(a: Policy, b: Policy) -> bool:
-    return a.facts == b.facts and all(np.array_equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
+    return a.metadata == b.metadata and all(np.array_equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
 
 
 class StopAt(Silence):
@@ -57,8 +57,8 @@ class StopAt(Silence):
 
 def test_limits_times_seeds_in_order(small_data: Episodes) -> None:
     run = fit(SMALL, small_data, limits=LIMITS, seeds=SEEDS)
-    assert run.policy.facts.limits == (3, 3, 4, 4)
-    assert run.policy.facts.seeds == (0, 10, 0, 10)
+    assert run.policy.metadata.limits == (3, 3, 4, 4)
+    assert run.policy.metadata.seeds == (0, 10, 0, 10)
     assert run.directory is None
     assert {row["phase"] for row in run.history} == {"cloning", "classification"}
 
@@ -362,7 +362,7 @@ def test_a_full_disk_under_the_log_is_said(tmp_path: Path) -> None:
 
 def test_cloning_everything_is_trained_once_for_all_limits(small_data: Episodes) -> None:
     run = fit(BCAll(updates=5, hidden=(8,)), small_data, limits=LIMITS, seeds=SEEDS)
-    assert run.policy.facts.limits == (3, 3, 4, 4)
+    assert run.policy.metadata.limits == (3, 3, 4, 4)
     assert len(run.history) == 5 * 2
     assert np.array_equal(run.policy.tensors["weight0"][:2], run.policy.tensors["weight0"][2:])
 

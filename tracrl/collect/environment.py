@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tracrl
+from tracrl.envs.make import make_env
+from tracrl.envs.simulators import SIMULATORS, simulator_of
 from tracrl.errors import TracrlError
-from tracrl.tasks.make import make_env
-from tracrl.tasks.simulators import SIMULATORS, simulator_of
 from tracrl.tasks.table import all_tasks, get_task
 
 Floats = NDArray[np.float32]

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tracrl.checkpoints import Checkpoint
 from tracrl.collect.behaviour import GaussianBehaviour
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Front, Progress
 from tracrl.collect.rollout import Order, Rollout
-from tracrl.train.checkpoint import Checkpoint
 
 CHECKPOINT_SECONDS = 20.0
 _FIRST_WEIGHTS, _LEARNING, _SHUFFLING = range(3)  # purposes that random numbers are drawn for
@@ -129,11 +129,11 @@ class Learner:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         self.ppo.restore(checkpoint.tensors)
-        self.done, self.round = checkpoint.step, int(checkpoint.facts["round"])
-        self.length = float(checkpoint.facts["length"])
-        self.front = Front([tuple(item) for item in checkpoint.facts["front"]])
+        self.done, self.round = checkpoint.step, int(checkpoint.metadata["round"])
+        self.length = float(checkpoint.metadata["length"])
+        self.front = Front([tuple(item) for item in checkpoint.metadata["front"]])
         self.snapshots = []
-        for i, step in enumerate(checkpoint.facts["snapshots"]):
+        for i, step in enumerate(checkpoint.metadata["snapshots"]):
             prefix = f"snapshot.{i}."
             named = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
             self.snapshots.append(Snapshot(step, unpack(named)))

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tracrl.checkpoints import Checkpoint
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.learner import spread
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Coverage, Progress
 from tracrl.collect.rollout import Order, Rollout
 from tracrl.collect.thinning import cell_of
-from tracrl.train.checkpoint import Checkpoint
 
 _RECORDING = 3  # the purpose that random numbers are drawn for, beside the learner's
 
@@ -237,4 +237,4 @@ def _load(checkpoint: Checkpoint) -> tuple[list[Order], list[Rollout]]:
         arrays["terminated"].tolist(),
         strict=True,
     )
-    return [Order(**order) for order in checkpoint.facts["orders"]], [Rollout(*part) for part in parts]
+    return [Order(**order) for order in checkpoint.metadata["orders"]], [Rollout(*part) for part in parts]

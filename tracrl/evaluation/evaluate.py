@@ -7,11 +7,11 @@ from typing import Self
 
 import numpy as np
 
+from tracrl.envs.simulators import require
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
-from tracrl.policy import Policy
+from tracrl.policies.base import Policy
 from tracrl.processes import Processes, number_of
-from tracrl.tasks.simulators import require
 from tracrl.tasks.table import Task, get_task
 
 EPISODES_A_JOB = 5
@@ -86,8 +86,8 @@ class SimulatorPool:
                 progress(done, results.shape[0] * episodes)
         return Scores(
             task=self.task.name,
-            limits=policy.facts.limits,
-            seeds=policy.facts.seeds,
+            limits=policy.metadata.limits,
+            seeds=policy.metadata.seeds,
             returns=results[..., 0],
             costs=results[..., 1],
             lengths=results[..., 2].astype(np.int64),

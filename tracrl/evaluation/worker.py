@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from tracrl.tasks.make import make_env
+from tracrl.envs.make import make_env
 
 if TYPE_CHECKING:
-    from tracrl.policy import Policy
-    from tracrl.tasks.adapter import SafeEnv
+    from tracrl.envs.adapter import SafeEnv
+    from tracrl.policies.base import Policy
 
 Outcome = tuple[float, float, int]
 """return, cost, steps"""

@@ -18,7 +18,8 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
-from tracrl.policy import MLPPolicy, Policy
+from tracrl.policies.base import Policy
+from tracrl.policies.mlp import MLPPolicy
 
 BATCH_STREAM = 0
 
@@ -101,4 +102,4 @@ class CloningLearner(Learner):
         return {"loss": loss.detach()}
 
     def policy(self) -> Policy:
-        return MLPPolicy.from_layers(self.facts, self.network.weights())
+        return MLPPolicy.from_layers(self.metadata, self.network.weights())

@@ -17,13 +17,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tracrl.candidate_policy import PerturbedDecodes
 from tracrl.data.episodes import Episodes
 from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
 from tracrl.methods.method import RunSpec
 from tracrl.nets.critics import follow, target_of
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
-from tracrl.policy import Policy
+from tracrl.policies.base import Policy
+from tracrl.policies.candidates import PerturbedDecodes
 
 ACTION = FREE_STREAM
 

@@ -19,14 +19,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tracrl.candidate_policy import GaussianCandidates
 from tracrl.data.episodes import Episodes
 from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
 from tracrl.methods.method import RunSpec
 from tracrl.nets.actor import SquashedGaussian
 from tracrl.nets.critics import follow, target_of
 from tracrl.nets.stacked import StackedAdam, generators
-from tracrl.policy import Policy
+from tracrl.policies.base import Policy
+from tracrl.policies.candidates import GaussianCandidates
 
 ACTIONS, DECODES = FREE_STREAM, FREE_STREAM + 1
 LOG_ALPHA_RANGE = (-5.0, 5.0)

@@ -35,8 +35,8 @@ from tracrl.nets import random
 from tracrl.nets.actor import log_density
 from tracrl.nets.stacked import StackedAdam, generators
 from tracrl.nets.transformer import Affine, Keys, StackedGPT, embedding_table
-from tracrl.policy import Policy
-from tracrl.transformer_policy import TOKENS_A_STEP, TransformerPolicy
+from tracrl.policies.base import Policy
+from tracrl.policies.transformer import TOKENS_A_STEP, TransformerPolicy
 
 TRAJECTORY, START = range(2)  # streams of random numbers; dropout's begin at 1000
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -346,7 +346,7 @@ class CDTLearner(Learner):
             if not name.startswith(("log_std.", "cost."))
         }
         return TransformerPolicy(
-            self.facts,
+            self.metadata,
             tensors,
             targets=self.targets.returns,
             context=self.method.context,

@@ -37,7 +37,8 @@ from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.actor import SquashedGaussian, log_density
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
-from tracrl.policy import MLPPolicy, Policy
+from tracrl.policies.base import Policy
+from tracrl.policies.mlp import MLPPolicy
 
 BATCH, FIRST, STATE_NOISE, ACTION_NOISE = range(4)  # streams of random numbers
 FIRST_STATES = 64  # drawn for a batch; its transitions share them in turn
@@ -220,4 +221,4 @@ class COptiDICELearner(Learner):
         return loss.detach()
 
     def policy(self) -> Policy:
-        return MLPPolicy.from_layers(self.facts, self.actor.mean_layers())
+        return MLPPolicy.from_layers(self.metadata, self.actor.mean_layers())

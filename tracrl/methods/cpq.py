@@ -34,7 +34,8 @@ from tracrl.nets.actor import SquashedGaussian
 from tracrl.nets.critics import Critics, follow, regression_loss, target_of
 from tracrl.nets.stacked import StackedAdam, generators
 from tracrl.nets.vae import StackedVAE, divergence
-from tracrl.policy import MLPPolicy, Policy
+from tracrl.policies.base import Policy
+from tracrl.policies.mlp import MLPPolicy
 
 BATCH, ENCODER, NEXT_ACTION, STRANGE, ACTION = range(5)  # streams of random numbers
 STRANGEST = 0.25  # the share of the policy's actions, largest divergences first, that is looked at
@@ -226,4 +227,4 @@ class CPQLearner(Learner):
         return (cost <= self.threshold[:, None]).float()
 
     def policy(self) -> Policy:
-        return MLPPolicy.from_layers(self.facts, self.actor.mean_layers())
+        return MLPPolicy.from_layers(self.metadata, self.actor.mean_layers())

@@ -14,14 +14,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tracrl.candidate_policy import CandidatePolicy
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.critics import Critics, regression_loss, soft_maximum, soft_minimum, target_of
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.nets.vae import StackedVAE, central
-from tracrl.policy import Policy, named_layers
+from tracrl.policies.base import Policy
+from tracrl.policies.candidates import CandidatePolicy
+from tracrl.policies.layers import named_layers
 
 BATCH, ENCODER, CANDIDATES = range(3)  # streams of random numbers; a method's own go on from FREE_STREAM
 FREE_STREAM = 3
@@ -186,4 +187,4 @@ class LagrangianLearner(Learner):
         tensors = named_layers({name: network.weights() for name, network in networks.items()})
         tensors["multiplier"] = self.pid.multiplier.cpu().numpy().copy()
         settings |= {"candidates": self.method.candidates, "pessimism": self.method.pessimism}
-        return kind(self.facts, tensors, **settings)
+        return kind(self.metadata, tensors, **settings)

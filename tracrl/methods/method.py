@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.nets import random
-from tracrl.policy import Policy, PolicyFacts
+from tracrl.policies.base import Policy, PolicyMetadata
 
 Preset = Literal["full", "fast"]
 
@@ -89,7 +89,7 @@ class Learner(nn.Module, ABC):
     def __init__(self, method: Method, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
         super().__init__()
         self.runs = tuple(runs)
-        self.facts = PolicyFacts(
+        self.metadata = PolicyMetadata(
             method=method.name,
             limits=tuple(run.limit for run in runs),
             seeds=tuple(run.seed for run in runs),

@@ -27,7 +27,8 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import Learner, Method, RunSpec
 from tracrl.nets import random
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
-from tracrl.policy import MLPPolicy, Policy
+from tracrl.policies.base import Policy
+from tracrl.policies.mlp import MLPPolicy
 
 LARGEST_ACTION = 1 - 1e-5  # logged actions are cut to what a tanh can reach
 BATCH_STREAM = 0
@@ -333,7 +334,7 @@ class TraCLearner(Learner):
         return result
 
     def policy(self) -> Policy:
-        return MLPPolicy.from_layers(self.facts, self.network.weights())
+        return MLPPolicy.from_layers(self.metadata, self.network.weights())
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tracrl.candidate_policy import LOG_STD_RANGE
+from tracrl.nets.ranges import LOG_STD_RANGE
 from tracrl.nets.stacked import StackedMLP
 
 

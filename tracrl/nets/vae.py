@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tracrl.candidate_policy import LATENT_RANGE
+from tracrl.nets.ranges import LATENT_RANGE
 from tracrl.nets.stacked import StackedMLP
 
 LOG_STD_RANGE = (-4.0, 15.0)

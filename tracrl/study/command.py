@@ -143,7 +143,7 @@ def study(options: StudyOptions) -> int:
 
 
 def report(options: ReportOptions) -> int:
-    from tracrl.study.report import make_report
+    from tracrl.report.build import make_report
 
     console = make_console()
     make_report(options.paths, options.out, console, skip_damaged=options.skip_damaged)
@@ -204,7 +204,7 @@ def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used
 
 def state_of(stack: StackSpec, store: Store) -> str:
     """Where a stack stands, in a word or two."""
-    from tracrl.train.claim import alive
+    from tracrl.claims import alive
 
     if stack.data is None:
         return "no data"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from tracrl.claims import EXIT_TAKEN_OVER, alive
 from tracrl.errors import TracrlError
 from tracrl.processes import limited_to, number_of
 from tracrl.stopping import stop_requests
@@ -22,7 +23,6 @@ from tracrl.study.board import Board
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
-from tracrl.train.claim import EXIT_TAKEN_OVER, alive
 
 SECONDS_A_LOOK = 0.2
 SECONDS_FOR_BUSY = 5.0

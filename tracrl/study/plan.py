@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from tracrl.data.episodes import Episodes
+from tracrl.envs.simulators import SIMULATORS, installed, simulator_of
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Method, Preset, RunSpec
 from tracrl.methods.registry import METHODS, get_method
 from tracrl.study.data_facts import DataFacts, KnownData
-from tracrl.tasks.simulators import SIMULATORS, installed, simulator_of
 from tracrl.tasks.table import all_tasks, get_task
 from tracrl.train.directory import describe
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tracrl.claims import STALE_SECONDS
 from tracrl.errors import TracrlError
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
@@ -30,7 +31,6 @@ from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker
 from tracrl.study.measured import Rates, memory_of
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.study.store import Desk, Outcome, Store
-from tracrl.train.claim import STALE_SECONDS
 
 SECONDS_A_LOOK = 1.0
 PATIENCE = 3 * STALE_SECONDS

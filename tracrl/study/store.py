@@ -26,8 +26,8 @@ from typing import Any, Literal
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
+from tracrl.report.results import read_run
 from tracrl.study.plan import Plan, StackSpec
-from tracrl.study.results import read_run
 from tracrl.train.directory import RunDirectory
 
 State = Literal["done", "failed", "stopped", "busy"]

@@ -22,14 +22,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
+from tracrl.claims import BusyError, Claim
 from tracrl.errors import TracrlError
 from tracrl.files import read_json
+from tracrl.report.results import read_run
 from tracrl.study.measured import Stopwatch, kind_of
 from tracrl.study.plan import StackSpec
-from tracrl.study.results import read_run
-from tracrl.study.seal import renew, seal
 from tracrl.study.store import Desk, Outcome, Store, write_quickly
-from tracrl.train.claim import BusyError, Claim
+from tracrl.train.checksums import renew, seal
 
 EXIT_CODES = {"done": 0, "failed": 1, "busy": 3, "stopped": 130}
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -174,7 +174,7 @@ def _data_of(stack: StackSpec) -> Any:
 def _score_again(stack: StackSpec, store: Store) -> None:
     """Score finished policies that have no scores, or over another number of episodes than asked for."""
     from tracrl.evaluation.evaluate import SimulatorPool
-    from tracrl.policy import load_policy
+    from tracrl.policies.load import load_policy
 
     run = store.run(stack)
     with SimulatorPool(stack.task) as pool:

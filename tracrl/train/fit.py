@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tracrl.checkpoints import Checkpoint
+from tracrl.claims import BusyError, Claim, alive
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import SimulatorPool
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method, RunSpec
-from tracrl.policy import Policy, load_policy
+from tracrl.policies.base import Policy
+from tracrl.policies.load import load_policy
 from tracrl.stopping import stop_requests
-from tracrl.train.checkpoint import Checkpoint
-from tracrl.train.claim import BusyError, Claim, alive
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
 from tracrl.train.progress import Progress, Silence
@@ -253,9 +254,9 @@ class _Loop:
         Checkpoint(self.stack.step, tensors, facts).save(self.directory.checkpoint)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.facts.get("method") != self.method.name:
+        if checkpoint.metadata.get("method") != self.method.name:
             raise TracrlError(
-                f"The checkpoint is one of {checkpoint.facts.get('method')}, not of {self.method.name}: "
+                f"The checkpoint is one of {checkpoint.metadata.get('method')}, not of {self.method.name}: "
                 "choose another --out."
             )
         of = {
@@ -263,12 +264,12 @@ class _Loop:
             for prefix in (_STATE, _BEST)
         }
         self.stack.restore(of[_STATE], checkpoint.step)
-        self.owed = checkpoint.facts.get("owed")
+        self.owed = checkpoint.metadata.get("owed")
         if of[_BEST]:
             self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
-            self.best_scores = Scores.from_dict(checkpoint.facts["best_scores"])
+            self.best_scores = Scores.from_dict(checkpoint.metadata["best_scores"])
             if checkpoint.step == self.method.updates and self.owed is None:  # else they are an earlier policy's
-                self.scores = Scores.from_dict(checkpoint.facts["scores"])
+                self.scores = Scores.from_dict(checkpoint.metadata["scores"])
         self.resumed_from = checkpoint.step
 
     def interrupt(self) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.policy import Policy
+from tracrl.policies.base import Policy
 from tracrl.train.graphs import RecordedUpdates
 
 CUBLAS_WORKSPACES = ":4096:2"

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import html.parser
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from tests.study.made_up import write_run
+from tracrl.errors import TracrlError
+from tracrl.report.build import make_report
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tasks of two suites, three methods, an ablation."""
+    out = tmp_path_factory.mktemp("runs")
+    for task, limits in (("BallRun", (10.0, 20.0, 40.0)), ("CarGoal1", (20.0, 40.0, 80.0))):
+        write_run(out, task=task, limits=limits, reward=0.6, cost=0.5)
+        write_run(out, task=task, limits=limits, method="bc-all", reward=0.8, cost=4.0)
+        write_run(out, task=task, limits=limits, method="bc-safe", reward=0.4, cost=0.9)
+    write_run(out, eta=2.0, reward=0.3)
+    write_run(out, sides="undesirable", reward=0.0, cost=2.0)
+    return out
+
+
+@pytest.fixture(scope="module")
+def made(runs: Path) -> Path:
+    make_report([runs], None, Console(file=io.StringIO(), width=120))
+    return runs / "report"
+
+
+def page_data(page: Path) -> dict[str, object]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_everything_is_written(made: Path) -> None:
+    tables = {p.name for p in (made / "tables").iterdir()}
+    names = ("main-final", "main-best", "published", "aggregates", "ablation-eta", "ablation-sides")
+    assert tables == {f"{n}.{s}" for n in names for s in ("txt", "md", "tex", "csv")} | {"results.csv", "runs.csv"}
+    figures = {p.name for p in (made / "figures").iterdir()}
+    drawn = ("solved", "intervals", "scatter-Bullet", "scatter-SafetyGymnasium", "curves-BallRun", "curves-CarGoal1")
+    assert figures == {f"{n}.{s}" for n in (*drawn, "ablation-eta", "ablation-sides") for s in ("png", "svg")}
+    for path in (made / "figures").glob("*.png"):
+        with Image.open(path) as picture:
+            assert picture.width > 500
+            assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 20, f"{path} is empty"
+    for path in (made / "figures").glob("*.svg"):
+        assert path.read_text().rstrip().endswith("</svg>")
+
+
+def test_the_end_of_cloning_is_marked_in_the_curves(made: Path) -> None:
+    assert "end of TraC's cloning" in (made / "figures" / "curves-BallRun.svg").read_text()
+
+
+def test_the_same_runs_give_the_same_report(runs: Path, made: Path, tmp_path: Path) -> None:
+    make_report([runs], tmp_path / "again", Console(file=io.StringIO()), figures=False)
+    for path in [made / "report.html", *(made / "tables").iterdir()]:
+        assert (tmp_path / "again" / path.relative_to(made)).read_bytes() == path.read_bytes(), path
+
+
+class References(html.parser.HTMLParser):
+    """Everything that a page would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found += [f"{tag} {name}={value}" for name, value in attributes if name in ("src", "href", "srcset")]
+
+
+def test_the_page_is_one_file_that_needs_no_network(made: Path) -> None:
+    text = (made / "report.html").read_text()
+    references = References()
+    references.feed(text)
+    assert references.found == []
+    assert "@import" not in text
+    assert "url(" not in text
+    assert "default-src 'none'" in text
+    outside = set(re.findall(r"https?://[^\s\"'<]+", text)) - {"http://www.w3.org/2000/svg"}
+    assert outside == set()
+
+
+def test_the_pages_data_are_the_tables(made: Path) -> None:
+    data = page_data(made / "report.html")
+    assert len(data["cells"]) == 8  # type: ignore[arg-type]
+    main = [cell for cell in data["cells"] if cell["main"]]  # type: ignore[attr-defined, union-attr]
+    assert len(main) == 6
+    assert sum(len(cell["runs"]) for cell in main) == 54
+    text = (made / "tables" / "main-final.txt").read_text()
+    for cell in main:
+        assert f"{cell['final']['reward']:.2f} ± {cell['final']['reward_std']:.2f}" in text
+    assert [a["symbol"] for a in data["ablations"]] == ["sets", "η"]  # type: ignore[attr-defined, union-attr]
+
+
+def test_two_data_sets_of_one_task_have_figures_of_their_own(tmp_path: Path) -> None:
+    for letter in "de":
+        write_run(tmp_path, data=letter * 32, method="bc-all")
+    page = make_report([tmp_path], None, Console(file=io.StringIO()))
+    figures = page.parent / "figures"
+    assert {p.stem for p in figures.glob("curves-*.svg")} == {f"curves-BallRun--40-episodes--{a * 6}" for a in "de"}
+    assert "Share of data sets solved safely" in (figures / "solved.svg").read_text()
+    assert {row["task"] for row in page_data(page)["rows"]} == {"BallRun"}  # type: ignore[attr-defined, index, union-attr]
+
+
+def test_nothing_in_a_name_can_break_out_of_the_page(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><b>"
+    write_run(tmp_path, source={"file": evil, "made_by": evil, "task": "BallRun"})
+    page = make_report([tmp_path], None, Console(file=io.StringIO()), figures=False)
+    assert evil not in page.read_text()
+    stack_rows = page_data(page)["rows"]
+    assert evil in stack_rows[0]["source"]  # type: ignore[index]
+
+
+def test_the_command_prints_the_table_and_where_the_rest_is(runs: Path, tmp_path: Path) -> None:
+    unfinished = write_run(tmp_path, eta=0.5)
+    (unfinished / "policy.safetensors").unlink()
+    one = next(runs.glob("BallRun-bc-all*"))
+    words = ["report", str(one), str(tmp_path), "--out", str(tmp_path / "out")]
+    result = subprocess.run(
+        [sys.executable, "-m", "tracrl.cli", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "BC-All" in result.stdout
+    assert f"note: {unfinished} is not finished" in result.stdout
+    assert f"Page: {tmp_path / 'out' / 'report.html'}" in result.stdout
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_damaged_run_stops_the_report_before_anything_is_written(runs: Path, tmp_path: Path) -> None:
+    bad = write_run(tmp_path)
+    (bad / "scores.json").write_text("{}")
+    with pytest.raises(TracrlError, match=r"scores.json is not what the run wrote"):
+        make_report([tmp_path], None, Console(file=io.StringIO()))
+    assert not (tmp_path / "report").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(TracrlError, match="is a file; --out is the directory"):
+        make_report([runs], tmp_path / "file", Console(file=io.StringIO()))

@@ -1,0 +1,1 @@
+"""What is acted in: the 38 tasks in their simulators, and any Gymnasium environment that reports a cost."""

@@ -1,0 +1,1 @@
+"""What acts: stacks of policies in plain NumPy, a file for each kind, saved as safetensors."""

@@ -1,0 +1,141 @@
+"""What acts: a stack of trained policies in plain NumPy, saved as one safetensors file.
+
+Acting needs neither torch nor a GPU, so a policy can be deployed, or sent to many simulator processes, as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import save
+
+from tracrl.errors import TracrlError
+from tracrl.files import replacing
+
+Floats = NDArray[np.float32]
+HEADER = "tracrl"
+KINDS: dict[str, type[Policy]] = {}
+
+
+@dataclass(frozen=True)
+class PolicyMetadata:
+    """What a policy knows about itself."""
+
+    method: str
+    limits: tuple[float, ...]
+    """the cost limit that each policy of the stack was trained for"""
+    seeds: tuple[int, ...]
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    task: str | None = None
+
+
+class Policy(ABC):
+    """A stack of policies. ``policy[i]`` is one of them, ``policy[[0, 2]]`` a smaller stack.
+
+    The tensors of a policy all have the stack as their first dimension.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, metadata: PolicyMetadata, tensors: Mapping[str, Floats], single: bool = False):
+        self.metadata = metadata
+        self.tensors = dict(tensors)
+        self.single = single
+        self._low = np.asarray(metadata.action_low, np.float32)
+        self._half: Floats = (np.asarray(metadata.action_high, np.float32) - self._low) / np.float32(2)
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.kind] = cls
+
+    def __len__(self) -> int:
+        return len(self.metadata.seeds)
+
+    def __getitem__(self, index: int | Sequence[int]) -> Self:
+        """One policy (an integer), or a smaller stack (a list)."""
+        single = isinstance(index, int | np.integer)
+        picked = [int(index)] if single else [int(i) for i in index]  # type: ignore[arg-type, union-attr]
+        for i in picked:
+            if not -len(self) <= i < len(self):
+                raise IndexError(f"this stack has {len(self)} policies, so there is none at {i}")
+        metadata = replace(
+            self.metadata,
+            limits=tuple(self.metadata.limits[i] for i in picked),
+            seeds=tuple(self.metadata.seeds[i] for i in picked),
+        )
+        return self._remade(metadata, {key: tensor[picked] for key, tensor in self.tensors.items()}, single)
+
+    def at(self, limits: Sequence[float]) -> Self:
+        """The same policies, one for each of these limits, for methods whose training does not depend on the limit."""
+        if len(limits) != len(self):
+            raise TracrlError(f"There are {len(limits)} limits for {len(self)} policies; expected one for each.")
+        metadata = replace(self.metadata, limits=tuple(float(limit) for limit in limits))
+        return self._remade(metadata, self.tensors, self.single)
+
+    def with_tensors(self, tensors: Mapping[str, Floats]) -> Self:
+        """Other weights in the same places."""
+        return self._remade(self.metadata, tensors, self.single)
+
+    def joined_with(self, others: Sequence[Self]) -> Self:
+        """One stack of this one and the others, in this order."""
+        stacks = [self, *others]
+        metadata = replace(
+            self.metadata,
+            limits=tuple(limit for stack in stacks for limit in stack.metadata.limits),
+            seeds=tuple(seed for stack in stacks for seed in stack.metadata.seeds),
+        )
+        return self._remade(
+            metadata, {key: np.concatenate([s.tensors[key] for s in stacks]) for key in self.tensors}, False
+        )
+
+    def act(self, observation: ArrayLike) -> Floats:
+        """The action in the task's own units.
+
+        One policy: (size,) → (action size,), or (n, size) → (n, action size).
+        A stack: every policy's answer, with the stack as the first dimension.
+        """
+        given = np.asarray(observation, np.float32)
+        if given.ndim not in (1, 2) or given.shape[-1] != self.observation_size:
+            raise TracrlError(
+                f"The observation has shape {given.shape}; expected ({self.observation_size},) "
+                f"or (n, {self.observation_size})."
+            )
+        action: Floats = (self.act_scaled(np.atleast_2d(given)) + 1) * self._half + self._low
+        if given.ndim == 1:
+            action = action[:, 0]
+        return action[0] if self.single else action
+
+    @property
+    @abstractmethod
+    def observation_size(self) -> int: ...
+
+    @abstractmethod
+    def act_scaled(self, observations: Floats) -> Floats:
+        """(n, size) → (stack, n, action size), in [−1, 1]."""
+
+    def reset(self, seed: int) -> None:  # noqa: B027 (most policies have no memory)
+        """An episode begins; policies that draw random numbers draw them from this seed."""
+
+    def observe(self, reward: float, cost: float) -> None:  # noqa: B027
+        """What the last action brought, for policies that keep account."""
+
+    def settings(self) -> dict[str, Any]:
+        """What a kind's constructor takes beside metadata and tensors."""
+        return {}
+
+    def _remade(self, metadata: PolicyMetadata, tensors: Mapping[str, Floats], single: bool) -> Self:
+        return type(self)(metadata, tensors, single, **self.settings())
+
+    def save(self, path: str | Path) -> None:
+        """Write the stack as one file."""
+        header = {"kind": self.kind, "metadata": asdict(self.metadata), "settings": self.settings()}
+        contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in self.tensors.items()}
+        with replacing(Path(path)) as aside:
+            aside.write_bytes(save(contiguous, metadata={HEADER: json.dumps(header)}))

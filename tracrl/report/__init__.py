@@ -1,0 +1,1 @@
+"""Reports: results read from run directories, statistics, tables, figures and the page."""

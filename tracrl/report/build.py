@@ -1,0 +1,76 @@
+"""The report: tables, figures and the page, from run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tracrl.errors import TracrlError
+from tracrl.files import replacing
+from tracrl.report.figures import plot_all
+from tracrl.report.groups import find_ablations, overview
+from tracrl.report.page import make_page
+from tracrl.report.results import collect
+from tracrl.report.tables import (
+    Grid,
+    ablation_grid,
+    main_grid,
+    published_grid,
+    results_csv,
+    runs_csv,
+    statistics_grid,
+)
+
+FORMATS = {"txt": Grid.text, "md": Grid.markdown, "tex": Grid.latex, "csv": Grid.csv}
+
+
+def make_report(
+    paths: Sequence[Path], out: Path | None, console: Console, *, skip_damaged: bool = False, figures: bool = True
+) -> Path:
+    """Write the report below ``out`` and show the main table; the page's path."""
+    collection = collect(paths, skip_damaged=skip_damaged)
+    out = out or paths[0] / "report"
+    if out.exists() and not out.is_dir():
+        raise TracrlError(f"{out} is a file; --out is the directory for the report.")
+    ablations = find_ablations(collection.results)
+    found = overview(collection.results, ablations)
+
+    final, best = main_grid(found, "final"), main_grid(found, "best")
+    grids = {
+        "main-final": final,
+        "main-best": best,
+        "published": published_grid(found),
+        "aggregates": statistics_grid(found),
+        **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
+    }
+    for name, grid in grids.items():
+        for suffix, formatted in FORMATS.items():
+            _write(out / "tables" / f"{name}.{suffix}", formatted(grid))
+    _write(out / "tables" / "results.csv", results_csv(found))
+    _write(out / "tables" / "runs.csv", runs_csv(collection.results))
+    if figures:
+        plot_all(found, ablations, out / "figures")
+    page = out / "report.html"
+    _write(page, make_page(collection.results, found, ablations, list(grids.values()), collection.notes))
+
+    final.show(console)
+    for name, grid in grids.items():
+        if name.startswith("ablation-"):
+            console.print()
+            grid.show(console)
+    for note in collection.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.print(
+        f"\nPage: {page}\nTables (text, Markdown, LaTeX, CSV): {out / 'tables'}"
+        + (f"\nFigures (PNG, SVG): {out / 'figures'}" if figures else ""),
+        markup=False,
+        soft_wrap=True,
+    )
+    return page
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")

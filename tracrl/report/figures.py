@@ -1,0 +1,274 @@
+"""Figures of a study: tasks solved, reward against cost, learning curves, ablations, and intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracrl.files import replacing
+from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
+from tracrl.report.results import Result
+from tracrl.report.run_figures import COLOURS as SEVEN
+from tracrl.report.run_figures import SAFE_COLOUR
+from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
+from tracrl.report.tables import published_value, solved, strata_of
+from tracrl.study.plan import shown
+
+FORMATS = ("png", "svg")
+COLOURS = (*SEVEN, "#8A6D3B")  # the paper has eight methods
+SAFE, UNSAFE = COLOURS[2], COLOURS[1]
+_LIMIT = {"color": "0.35", "lw": 1, "ls": "--"}
+
+
+@contextmanager
+def panels(
+    path: Path, rows: int, columns: int, title: str, width: float = 3.4, height: float = 2.8
+) -> Iterator[list[list[Any]]]:
+    """A grid of axes, written as ``path`` with each suffix of FORMATS at the end."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure  # not pyplot: no screen, no global state
+
+    drawing = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(drawing)
+    drawing.suptitle(title, fontsize=11)
+    grid = [list(line) for line in drawing.subplots(rows, columns, squeeze=False)]
+    for axes in drawing.axes:
+        axes.tick_params(labelsize=8)
+    yield grid
+    # The same contents give the same file: no dates, no random names inside.
+    with mpl.rc_context({"svg.hashsalt": "tracrl", "svg.fonttype": "none"}):
+        for suffix in FORMATS:
+            with replacing(path.with_suffix(f".{suffix}")) as aside:
+                dated = {"metadata": {"Date": None}} if suffix == "svg" else {}
+                drawing.savefig(aside, format=suffix, dpi=150, **dated)  # type: ignore[arg-type]
+
+
+def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) -> None:
+    """Every figure that the runs allow."""
+    plot_solved(found, directory / "solved")
+    plot_intervals(found, directory / "intervals")
+    for suite in found.suites():
+        plot_scatter(found, suite, directory / f"scatter-{suite}")
+    for row in found.rows:
+        name = "".join(c if c.isalnum() else "-" for c in row.label).strip("-")
+        plot_curves(found, row, directory / f"curves-{name}")
+    for ablation in ablations:
+        plot_ablation(ablation, directory / f"ablation-{ablation.study}")
+
+
+def plot_solved(found: Overview, path: Path) -> None:
+    """Per suite and method, the share of tasks whose mean normalised cost is at most 1."""
+    suites = found.suites()
+    tallest = max(1, len(found.columns))
+    title = f"Share of {unit_of(found.rows)}s solved safely, final policy"
+    with panels(path, 1, len(suites), title, 3.6, 0.5 + 0.32 * tallest) as grid:
+        for axes, suite in zip(grid[0], suites, strict=True):
+            counts = [solved(found, suite, column) for column in found.columns]
+            shares = [100 * safe / of if of else 0.0 for safe, of in counts]
+            places = np.arange(len(counts))[::-1]
+            axes.barh(places, shares, color=[colour_of(found, c) for c in found.columns], height=0.7)
+            for place, share, (safe, of) in zip(places, shares, counts, strict=True):
+                inside = share > 70
+                axes.text(
+                    share + (-2 if inside else 2), place, f"{safe} of {of}" if of else "not run",
+                    va="center", ha="right" if inside else "left", fontsize=8, color="white" if inside else "0.2",
+                )  # fmt: skip
+            axes.set_yticks(places, [c.label for c in found.columns], fontsize=8)
+            axes.set_xlim(0, 100)
+            axes.set_xlabel("per cent")
+            axes.set_title(suite, fontsize=10)
+
+
+def plot_scatter(found: Overview, suite: str, path: Path) -> None:
+    """One panel a method, one dot a task; the limit is at 1."""
+    columns = [c for c in found.columns if any((row, c) in found.results for row in found.rows if row.suite == suite)]
+    across = min(4, len(columns))
+    down = math.ceil(len(columns) / across)
+    rows = [row for row in found.rows if row.suite == suite]
+    cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
+    right = max([1.6, *(1.1 * min(cell.cost, 8) for cell in cells.values())])
+    low, high = min([0.0, *(c.reward for c in cells.values())]), max([1.0, *(c.reward for c in cells.values())])
+    with panels(path, down, across, f"{suite}: a dot a {unit_of(rows)}, final policy", 2.9, 2.6) as grid:
+        flat = [axes for line in grid for axes in line]
+        for axes, column in zip(flat, columns, strict=False):
+            axes.axvspan(-0.1, 1, color=SAFE_COLOUR, lw=0, zorder=0)
+            axes.axvline(1, **_LIMIT, zorder=1)
+            for row in rows:
+                if (cell := cells.get((row, column))) is None:
+                    continue
+                # A cost far beyond the limit sits at the edge as a triangle instead of squeezing all others.
+                beyond = cell.cost > right
+                axes.scatter(
+                    min(cell.cost, right * 0.97), cell.reward, s=34, color=SAFE if cell.safe else UNSAFE,
+                    marker=">" if beyond else "o", edgecolor="white", lw=0.7, zorder=3,
+                )  # fmt: skip
+                if len(rows) <= 4:
+                    outside = cell.cost > 0.7 * right  # its name would be cut off there
+                    axes.annotate(
+                        row.label, (min(cell.cost, right * 0.97), cell.reward), fontsize=6.5, color="0.3",
+                        xytext=(-4 if outside else 4, 4), textcoords="offset points",
+                        ha="right" if outside else "left",
+                    )  # fmt: skip
+            axes.set_xlim(-0.1, right)
+            axes.set_ylim(low - 0.08, high + 0.08)
+            axes.set_title(column.label, fontsize=9)
+            axes.grid(alpha=0.25)
+        for axes in flat[len(columns) :]:
+            axes.set_visible(False)
+        for line in grid:
+            line[0].set_ylabel("normalised reward", fontsize=8)
+        for axes in grid[-1]:
+            axes.set_xlabel("normalised cost", fontsize=8)
+
+
+def plot_curves(found: Overview, row: Row, path: Path) -> None:
+    """Reward and cost along the training of every method: mean over its runs, and the middle half of them."""
+    columns = [column for column in found.columns if found.results.get((row, column))]
+    with panels(path, 1, 2, f"{row.label}: learning curves", 4.6, 3.4) as ((rewards, costs),):
+        for column in columns:
+            runs = found.results[row, column]
+            if not (steps := common_steps(runs)):
+                continue
+            colour = colour_of(found, column)
+            for axes, part in ((rewards, 1), (costs, 2)):
+                values = np.array([[{p[0]: p[part] for p in r.curve}[s] for s in steps] for r in runs])
+                axes.plot(steps, values.mean(0), color=colour, marker="o", ms=3, lw=1.4, label=column.label)
+                lower, upper = np.percentile(values, [25, 75], axis=0)
+                axes.fill_between(steps, lower, upper, color=colour, alpha=0.13, lw=0)
+                if (end := end_of_cloning(runs)) is not None:
+                    axes.axvline(end, color=colour, lw=1, ls=":")
+                    axes.annotate(
+                        f"end of {column.label}'s cloning", (end, 1), xycoords=("data", "axes fraction"),
+                        xytext=(2, -8), textcoords="offset points", fontsize=6, color=colour,
+                    )  # fmt: skip
+        _finish_curves(rewards, costs)
+
+
+def plot_ablation(ablation: Ablation, path: Path) -> None:
+    """Reward and cost against the value: the mean over runs with its bootstrap interval, and the published numbers."""
+    rows = ablation.rows()
+    places = np.arange(len(ablation.values))
+    with panels(path, 1, 2, f"Ablation of {ablation.symbol}, final policy", 4.2, 3.3) as ((rewards, costs),):
+        for row, colour in zip(rows, COLOURS * 9, strict=False):
+            shift = 0.0 if len(rows) == 1 else 0.24 * (rows.index(row) / (len(rows) - 1) - 0.5)
+            at = [i for i, value in enumerate(ablation.values) if (row, value) in ablation.results]
+            runs = [ablation.results[row, ablation.values[i]] for i in at]
+            paper = [(i, p) for i in at if (p := published_value(ablation, row, ablation.values[i])) is not None]
+            for axes, which in ((rewards, 0), (costs, 1)):
+                _with_interval(
+                    axes, places[at] + shift, [bootstrap(_strata(r, which), mean) for r in runs], colour, row.label
+                )
+                if paper:
+                    axes.scatter(
+                        [i + shift for i, _ in paper], [(p.reward, p.cost)[which] for _, p in paper],
+                        marker="x", s=28, color=colour, alpha=0.7, label=f"{row.task}, published (DSRL's data)",
+                    )  # fmt: skip
+        for axes, name in ((rewards, "normalised reward"), (costs, "normalised cost")):
+            axes.set_xticks(places, [shown(value) for value in ablation.values])
+            axes.set_xlim(-0.5, len(places) - 0.5)
+            axes.set_xlabel(ablation.symbol)
+            axes.set_ylabel(name)
+            axes.margins(y=0.15)
+            axes.grid(alpha=0.25)
+        _mark_safe(costs)
+        rewards.legend(frameon=False, fontsize=7)
+
+
+def plot_intervals(found: Overview, path: Path) -> None:
+    """Interquartile means of reward and cost with 95 % intervals, per suite and method."""
+    suites = found.suites()
+    height = 0.7 + 0.3 * len(found.columns)
+    with panels(
+        path, len(suites), 2, "Interquartile mean over runs, with 95 % bootstrap interval", 4.2, height
+    ) as grid:
+        for (left, right), suite in zip(grid, suites, strict=True):
+            places = np.arange(len(found.columns))[::-1]
+            for place, column in zip(places, found.columns, strict=True):
+                strata = strata_of(found, suite, column, "final")
+                if strata is None:
+                    continue
+                for axes, scores in zip((left, right), strata, strict=True):
+                    interval = bootstrap(scores, interquartile_mean)
+                    _with_interval(axes, [place], [interval], colour_of(found, column), None, sideways=True)
+            for axes, name in ((left, "reward"), (right, "cost")):
+                axes.set_yticks(places, [c.label for c in found.columns], fontsize=8)
+                axes.set_ylim(-0.6, len(places) - 0.4)
+                axes.set_xlabel(f"{suite}: normalised {name}", fontsize=8)
+                axes.grid(alpha=0.25, axis="x")
+            right.axvline(1, **_LIMIT)
+            right.axvspan(min(0.0, right.get_xlim()[0]), 1, color=SAFE_COLOUR, lw=0, zorder=0)
+            right.set_yticklabels([])
+
+
+def colour_of(found: Overview, column: Column) -> str:
+    """A column has the same colour in every figure."""
+    return (COLOURS * 9)[colour_number(found, column)]
+
+
+def colour_number(found: Overview, column: Column) -> int:
+    """TraC comes last in tables, and has the first colour."""
+    return sorted(found.columns, key=lambda c: c.method != "trac").index(column)
+
+
+def common_steps(runs: Sequence[Result]) -> list[int]:
+    """Updates at which every run was evaluated."""
+    steps = [{point[0] for point in run.curve} for run in runs]
+    return sorted(set.intersection(*steps)) if steps else []
+
+
+def end_of_cloning(runs: Sequence[Result]) -> int | None:
+    """The update at which the reference was frozen, for methods that have one."""
+    ends = {run.stack.settings.get("clone_updates") for run in runs}
+    end = ends.pop() if len(ends) == 1 else None
+    return int(end) if end else None
+
+
+def _strata(runs: Sequence[Result], which: int) -> list[np.ndarray]:
+    """Run means, grouped by limit."""
+    groups: Mapping[float, list[float]] = {run.limit: [] for run in runs}
+    for run in runs:
+        groups[run.limit].append(float((run.rewards, run.costs)[which].mean()))
+    return [np.array(group) for group in groups.values()]
+
+
+def _with_interval(
+    axes: Any,
+    at: Any,
+    intervals: Sequence[Interval],
+    colour: str,
+    label: str | None,
+    sideways: bool = False,
+) -> None:
+    values = np.array([i.value for i in intervals])
+    below = np.array([0.0 if i.low is None else max(0.0, i.value - i.low) for i in intervals])
+    above = np.array([0.0 if i.high is None else max(0.0, i.high - i.value) for i in intervals])
+    style = {"color": colour, "marker": "o", "ms": 5, "capsize": 3, "lw": 1.2, "label": label}
+    if sideways:
+        axes.errorbar(values, at, xerr=[below, above], ls="none", **style)
+    else:
+        axes.errorbar(at, values, yerr=[below, above], **style)
+
+
+def _finish_curves(rewards: Any, costs: Any) -> None:
+    for axes, name in ((rewards, "normalised reward"), (costs, "normalised cost")):
+        axes.set_xlabel("update")
+        axes.set_ylabel(name)
+        axes.set_xlim(left=0)
+        axes.margins(y=0.12)
+        axes.grid(alpha=0.25)
+    _mark_safe(costs)
+    if rewards.get_legend_handles_labels()[0]:
+        rewards.legend(frameon=False, fontsize=7)
+
+
+def _mark_safe(costs: Any) -> None:
+    low, high = costs.get_ylim()
+    costs.axhspan(min(0.0, low), 1, color=SAFE_COLOUR, lw=0, zorder=0)
+    costs.axhline(1, **_LIMIT)
+    costs.set_ylim(min(0.0, low), max(high, 1.1))

@@ -1,0 +1,290 @@
+"""Which runs belong together: the rows and columns of the main table, and the ablations among the runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracrl.report.results import Result, StackFacts, nearest_preset
+from tracrl.study.plan import STUDIES, SYMBOLS, in_paper_order, shown
+from tracrl.tasks.table import SUITES, all_tasks
+
+SETTINGS = {name: study.setting for name, study in STUDIES.items() if study.setting is not None}
+"""study → the setting that it varies"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A task with one data set."""
+
+    task: str
+    suite: str
+    fingerprint: str
+    label: str
+    source: str
+    from_dsrl: bool
+
+
+@dataclass(frozen=True)
+class Column:
+    """A method with one set of settings, as far as these are not the suite's own."""
+
+    method: str
+    title: str
+    preset: str
+    changes: tuple[tuple[str, str], ...]
+    """(setting, value) where it is not the preset's"""
+    label: str
+
+    @property
+    def about(self) -> str:
+        """The settings in words."""
+        told = ", ".join(f"{SYMBOLS.get(name, name)} {value}" for name, value in self.changes)
+        return f"{self.preset} preset" + (f" with {told}" if told else "")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a task: all episodes of all its runs."""
+
+    reward: float
+    reward_std: float
+    cost: float
+    cost_std: float
+    runs: int
+    episodes: int
+    """in all"""
+
+    @property
+    def safe(self) -> bool:
+        return self.cost <= 1
+
+    @classmethod
+    def of(cls, results: Sequence[Result], policy: str) -> Cell | None:
+        """Mean and standard deviation over limits × seeds × episodes; None where a run has no such policy."""
+        scored = [result.scored(policy) for result in results]
+        pairs = [pair for pair in scored if pair is not None]
+        if not pairs or len(pairs) < len(scored):
+            return None
+        rewards, costs = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        return cls(
+            reward=float(rewards.mean()),
+            reward_std=float(rewards.std()),
+            cost=float(costs.mean()),
+            cost_std=float(costs.std()),
+            runs=len(results),
+            episodes=len(rewards),
+        )
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Every method on every task, without the variants that belong to an ablation."""
+
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    results: Mapping[tuple[Row, Column], tuple[Result, ...]]
+    notes: tuple[str, ...] = ()
+    """where cells of a row are not over the same limits, seeds or episodes"""
+
+    def cell(self, row: Row, column: Column, policy: str) -> Cell | None:
+        found = self.results.get((row, column))
+        return None if found is None else Cell.of(found, policy)
+
+    def suites(self) -> list[str]:
+        return [suite for suite in SUITES if any(row.suite == suite for row in self.rows)]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One setting varied, everything else the same."""
+
+    study: str
+    setting: str
+    values: tuple[Any, ...]
+    results: Mapping[tuple[Row, Any], tuple[Result, ...]]
+    """(row, value) → runs: of the same limits and seeds for each value"""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS.get(self.setting, self.setting)
+
+    def rows(self) -> list[Row]:
+        return list(dict.fromkeys(row for row, _ in self.results))
+
+
+def overview(results: Sequence[Result], ablations: Sequence[Ablation] = ()) -> Overview:
+    """The main table's contents."""
+    rows = _rows(results)
+    varied = _only_in_ablations(ablations)
+    kept = [r for r in results if _variant_key(r.stack) not in varied]
+    columns = _columns(kept)
+    cells: dict[tuple[Row, Column], list[Result]] = {}
+    for result in kept:
+        key = rows[_row_key(result.stack)], columns[_column_key(result.stack)]
+        cells.setdefault(key, []).append(result)
+    used_rows = {row for row, _ in cells}
+    used_columns = {column for _, column in cells}
+    ordered = [row for row in rows.values() if row in used_rows]
+    across = [column for column in columns.values() if column in used_columns]
+    return Overview(
+        tuple(ordered),
+        tuple(across),
+        {key: tuple(value) for key, value in cells.items()},
+        tuple(_uneven(ordered, across, cells)),
+    )
+
+
+def find_ablations(results: Sequence[Result]) -> list[Ablation]:
+    """Runs of TraC on one task that differ in one of the paper's settings and in nothing else."""
+    rows = _rows(results)
+    return [
+        found for study, setting in SETTINGS.items() if (found := _ablation(study, setting, results, rows)) is not None
+    ]
+
+
+def _ablation(
+    study: str, setting: str, results: Sequence[Result], rows: Mapping[tuple[str, str], Row]
+) -> Ablation | None:
+    groups: dict[tuple[Row, str], dict[Any, list[Result]]] = {}
+    for result in results:
+        facts = result.stack
+        # Another method's setting of the same name is another setting.
+        if facts.method != "trac" or setting not in facts.settings:
+            continue
+        rest = json.dumps({k: v for k, v in facts.settings.items() if k != setting}, sort_keys=True)
+        values = groups.setdefault((rows[_row_key(facts)], rest), {})
+        values.setdefault(facts.settings[setting], []).append(result)
+    chosen: dict[tuple[Row, Any], tuple[Result, ...]] = {}
+    notes: list[str] = []
+    for (row, _), values in groups.items():
+        if len(values) < 2 or (setting == "clone_updates" and 0 not in values):
+            continue
+        if any(taken == row for taken, _ in chosen):
+            notes.append(f"{row.label}: {setting} was varied around several settings; the first is shown.")
+            continue
+        common = set.intersection(*({(r.limit, r.seed) for r in runs} for runs in values.values()))
+        if not common:
+            notes.append(f"{row.label}: the values of {setting} have no limit and seed in common and are not compared.")
+            continue
+        if any((r.limit, r.seed) not in common for runs in values.values() for r in runs):
+            notes.append(f"{row.label}: only the {len(common)} runs of limits and seeds that all values have.")
+        for value, runs in values.items():
+            chosen[row, value] = tuple(r for r in runs if (r.limit, r.seed) in common)
+    if not chosen:
+        return None
+    found = {value for _, value in chosen}
+    numbers = all(isinstance(value, int | float) for value in found)
+    order = tuple(sorted(found)) if numbers else tuple(v for v in STUDIES[study].values if v in found)
+    return Ablation(study, setting, order, chosen, tuple(dict.fromkeys(notes)))
+
+
+def _only_in_ablations(ablations: Sequence[Ablation]) -> set[tuple[str, str, str]]:
+    """Settings that are not the preset's, beside others that are: their runs are in the ablation's own table.
+
+    All of their runs, also those of limits and seeds that the ablation does not compare.
+    """
+    varied = set()
+    for ablation in ablations:
+        for row in ablation.rows():
+            runs = {v: ablation.results[row, v] for v in ablation.values if (row, v) in ablation.results}
+            own = {v for v, found in runs.items() if ablation.setting not in found[0].stack.changes}
+            if own:
+                varied |= {_variant_key(found[0].stack) for v, found in runs.items() if v not in own}
+    return varied
+
+
+def _rows(results: Iterable[Result]) -> dict[tuple[str, str], Row]:
+    """In the order of the table of tasks."""
+    first = {_row_key(result.stack): result.stack for result in results}
+    tasks = Counter(facts.task for facts in first.values())
+    alike = Counter((facts.task, facts.data_episodes) for facts in first.values())
+
+    def label(facts: StackFacts) -> str:
+        if tasks[facts.task] == 1:
+            return facts.task
+        apart = f", {facts.fingerprint[:6]}" if alike[facts.task, facts.data_episodes] > 1 else ""
+        return f"{facts.task} ({facts.data_episodes} episodes{apart})"
+
+    order = {name: i for i, name in enumerate(all_tasks())}
+    return {
+        key: Row(
+            task=facts.task,
+            suite=facts.suite,
+            fingerprint=facts.fingerprint,
+            label=label(facts),
+            source=facts.source,
+            from_dsrl=facts.from_dsrl,
+        )
+        for key, facts in sorted(first.items(), key=lambda item: (order[item[0][0]], item[1].data_episodes, item[0]))
+    }
+
+
+def _row_key(facts: StackFacts) -> tuple[str, str]:
+    return facts.task, facts.fingerprint
+
+
+def _variant_key(facts: StackFacts) -> tuple[str, str, str]:
+    return *_row_key(facts), json.dumps([facts.method, facts.settings], sort_keys=True)
+
+
+def _column_key(facts: StackFacts) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    preset, changes = nearest_preset(facts.method, facts.suite, facts.settings)
+    return facts.method, preset, tuple(sorted((name, shown(value)) for name, value in changes.items()))
+
+
+def _columns(results: Iterable[Result]) -> dict[tuple[str, str, tuple[tuple[str, str], ...]], Column]:
+    """In the order of the paper; a method with several settings has a column for each."""
+    titles = {_column_key(r.stack): r.stack.title for r in results}
+    methods = in_paper_order(dict.fromkeys(method for method, _, _ in titles))
+    columns = {}
+    for method in methods:
+        mine = [key for key in titles if key[0] == method]
+        presets = {preset for _, preset, _ in mine}
+        common = set.intersection(*(set(changes) for _, _, changes in mine))
+        for key in sorted(mine, key=lambda key: (len(key[2]), key[1], key[2])):
+            _, preset, changes = key
+            apart = [preset] if len(presets) > 1 else []
+            apart += [f"{SYMBOLS.get(name, name)} {value}" for name, value in changes if (name, value) not in common]
+            label = titles[key] + (f" ({', '.join(apart)})" if apart else "")
+            columns[key] = Column(method, titles[key], preset, changes, label)
+    return columns
+
+
+def _uneven(
+    rows: Sequence[Row], columns: Sequence[Column], cells: Mapping[tuple[Row, Column], Sequence[Result]]
+) -> list[str]:
+    """A mean over other limits, seeds or episodes is another quantity, and that has to be said."""
+    notes = []
+    for row in rows:
+        protocols: dict[str, list[str]] = {}
+        for column in columns:
+            if (row, column) in cells:
+                protocols.setdefault(protocol_of(cells[row, column]), []).append(column.label)
+        if len(protocols) > 1:
+            told = "; ".join(f"{', '.join(who)}: {protocol}" for protocol, who in protocols.items())
+            notes.append(f"{row.label} is not compared over the same runs: {told}.")
+    return notes
+
+
+def unit_of(rows: Iterable[Row]) -> str:
+    """What a row is: a task, or one of several data sets of a task."""
+    rows = list(rows)
+    return "task" if len({row.task for row in rows}) == len(rows) else "data set"
+
+
+def protocol_of(results: Sequence[Result]) -> str:
+    """What a mean is over, in words."""
+    limits = sorted({r.limit for r in results})
+    seeds = sorted({r.seed for r in results})
+    episodes = sorted({len(r.rewards) for r in results})
+    return (
+        f"limits {' '.join(f'{limit:g}' for limit in limits)} × seeds {' '.join(map(str, seeds))} × "
+        f"{' or '.join(map(str, episodes))} episodes"
+    )

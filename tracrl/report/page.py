@@ -1,0 +1,184 @@
+"""One HTML file with everything in it: opens without a network, on a desk or on a phone."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import tracrl
+from tracrl.report.figures import COLOURS, colour_number
+from tracrl.report.groups import Ablation, Cell, Overview, Row, overview
+from tracrl.report.published import CITATION, Published, published_results
+from tracrl.report.results import Result
+from tracrl.report.statistics import Interval, bootstrap, mean
+from tracrl.report.tables import Grid, published_value
+from tracrl.study.plan import STUDIES, shown
+
+
+def make_page(
+    results: Sequence[Result],
+    found: Overview,
+    ablations: Sequence[Ablation],
+    grids: Sequence[Grid],
+    notes: Sequence[str],
+) -> str:
+    """The whole page as text."""
+    template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    # Inside a script element only "<" could end it early.
+    data = json.dumps(page_data(results, found, ablations, notes), ensure_ascii=False, allow_nan=False)
+    tables = "\n".join(_table(grid, i == 0) for i, grid in enumerate(grids))
+    return template.replace("%TABLES%", tables).replace("%DATA%", data.replace("<", "\\u003c"))
+
+
+def page_data(
+    results: Sequence[Result], found: Overview, ablations: Sequence[Ablation], notes: Sequence[str]
+) -> dict[str, Any]:
+    """What the page's script works with."""
+    everything = overview(results)  # with the variants of ablations, which the main table leaves out
+    paths = list(dict.fromkeys(r.stack.path for r in results))
+    stacks = {r.stack.path: r.stack for r in results}
+    in_main = {id(r) for runs in found.results.values() for r in runs}
+    colours = {column.about + column.method: colour_number(found, column) for column in found.columns}
+    number = 0
+    cells = []
+    for i, row in enumerate(everything.rows):
+        for j, column in enumerate(everything.columns):
+            runs = everything.results.get((row, column))
+            if runs is None:
+                continue
+            told = []
+            for r in runs:
+                told.append(_run(r, number, paths.index(r.stack.path)))
+                number += 1
+            paper = published_results().get((row.task, column.title))
+            cells.append(
+                {
+                    "row": i,
+                    "column": j,
+                    "main": id(runs[0]) in in_main,
+                    "final": _cell(Cell.of(runs, "final")),
+                    "best": _cell(Cell.of(runs, "best")),
+                    "published": _published(paper),
+                    "runs": told,
+                }
+            )
+    return {
+        "about": f"tracrl {tracrl.__version__}. Normalised with DSRL's constants. Published numbers: {CITATION}.",
+        "notes": [*notes, *found.notes],
+        "rows": [_row(row, i) for i, row in enumerate(everything.rows)],
+        "columns": [
+            {
+                "title": column.title,
+                "label": column.label,
+                "about": column.about,
+                "colour": colours.get(column.about + column.method, j % len(COLOURS)),
+            }
+            for j, column in enumerate(everything.columns)
+        ],
+        "cells": cells,
+        "stacks": [
+            {
+                "path": str(path),
+                "identity": stacks[path].identity,
+                "settings": stacks[path].settings,
+                "changes": stacks[path].changes,
+                "versions": stacks[path].versions,
+            }
+            for path in paths
+        ],
+        "ablations": [_ablation(ablation) for ablation in ablations],
+    }
+
+
+def _row(row: Row, order: int) -> dict[str, Any]:
+    return {
+        "label": row.label,
+        "task": row.task,
+        "suite": row.suite,
+        "source": row.source,
+        "fingerprint": row.fingerprint,
+        "order": order,
+    }
+
+
+def _run(r: Result, number: int, stack: int) -> dict[str, Any]:
+    best = r.scored("best")
+    return {
+        "id": number,
+        "stack": stack,
+        "limit": r.limit,
+        "seed": r.seed,
+        "final": [_rounded(r.rewards.mean()), _rounded(r.costs.mean())],
+        "best": None if best is None else [_rounded(best[0].mean()), _rounded(best[1].mean())],
+        "curve": [[step, _rounded(reward), _rounded(cost)] for step, reward, cost in r.curve],
+        "loss": [[step, _rounded(loss)] for step, loss in r.losses],
+    }
+
+
+def _cell(cell: Cell | None) -> dict[str, float] | None:
+    if cell is None:
+        return None
+    return {name: _rounded(getattr(cell, name)) for name in ("reward", "reward_std", "cost", "cost_std")}
+
+
+def _published(paper: Published | None) -> dict[str, float | None] | None:
+    if paper is None:
+        return None
+    return {"reward": paper.reward, "reward_std": paper.reward_std, "cost": paper.cost, "cost_std": paper.cost_std}
+
+
+def _ablation(ablation: Ablation) -> dict[str, Any]:
+    series = []
+    for row in ablation.rows():
+        points = []
+        for place, value in enumerate(ablation.values):
+            runs = ablation.results.get((row, value))
+            if runs is None:
+                continue
+            limits = dict.fromkeys(r.limit for r in runs)
+            rewards = [[float(r.rewards.mean()) for r in runs if r.limit == limit] for limit in limits]
+            costs = [[float(r.costs.mean()) for r in runs if r.limit == limit] for limit in limits]
+            points.append(
+                {
+                    "place": place,
+                    "reward": _interval(bootstrap(rewards, mean)),
+                    "cost": _interval(bootstrap(costs, mean)),
+                    "published": _published(published_value(ablation, row, value)),
+                }
+            )
+        series.append({"label": row.label, "points": points})
+    return {
+        "symbol": ablation.symbol,
+        "about": STUDIES[ablation.study].about,
+        "values": [shown(value) for value in ablation.values],
+        "series": series,
+    }
+
+
+def _interval(interval: Interval) -> dict[str, float | None]:
+    low, high = (None if v is None else _rounded(v) for v in (interval.low, interval.high))
+    return {"value": _rounded(interval.value), "low": low, "high": high}
+
+
+def _rounded(value: float) -> float:
+    """Four digits are more than the runs' spread deserves, and a quarter of the file's size."""
+    return round(float(value), 4)
+
+
+def _table(grid: Grid, is_open: bool) -> str:
+    """A grid as HTML that needs no script."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in (grid.corner, *grid.all_heads()))
+    lines = []
+    for line in grid.lines:
+        cells = "".join(f'<td class="{entry.style}">{html.escape(entry.text)}</td>' for entry in line.entries)
+        lines.append(f"<tr{' class=average' if line.average else ''}><td>{html.escape(line.label)}</td>{cells}</tr>")
+    legend = "Blue: the best safe of its task; bold: safe; grey: unsafe. " if grid.marked else ""
+    caption = html.escape(legend + " ".join((*grid.caption, *grid.notes)))
+    return (
+        f"<details{' open' if is_open else ''}><summary>{html.escape(grid.title)}</summary>"
+        f'<div class="table" tabindex="0" role="region" aria-label="{html.escape(grid.title)}"><table><thead><tr>{head}'
+        f'</tr></thead><tbody>{"".join(lines)}</tbody></table></div><p class="soft small">{caption}</p></details>'
+    )
