@@ -12,7 +12,7 @@ import pytest
 
 from tracrl.claims import EXIT_TAKEN_OVER, BusyError, Claim, alive, read_claim, this_process
 from tracrl.errors import TracrlError
-from tracrl.train import claim as claim_module
+from tracrl import claims as claim_module
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_a_file_that_is_no_policy_is_said(tmp_path: Path, content: bytes) -> Non
         ("settings", 3),
         ("settings", {"phi": 1}),
         ("kind", "none such"),
-        ("facts", []),
-        ("facts", {}),
+        ("metadata", []),
+        ("metadata", {}),
     ],
 )
 def test_a_damaged_header_is_said(stack: Policy, tmp_path: Path, part: str, value: object) -> None:
