@@ -22,8 +22,8 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.locate import load_dataset, locate
 from tracrl.data.partition import is_safe, split
 from tracrl.errors import TracrlError
-from tracrl.evaluation.scores import normalised_reward
 from tracrl.files import replacing
+from tracrl.tasks.normalise import normalised_reward
 from tracrl.tasks.table import Task, all_tasks
 
 CELLS = 10

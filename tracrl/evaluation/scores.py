@@ -1,4 +1,4 @@
-"""What episodes score: the benchmark's normalised reward and cost."""
+"""What episodes score."""
 
 from __future__ import annotations
 
@@ -8,26 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from rich.table import Table
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
-from tracrl.tasks.table import Task, get_task
+from tracrl.tasks.normalise import normalised_cost, normalised_reward
+from tracrl.tasks.table import get_task
 
 Floats = NDArray[np.float64]
-
-
-def normalised_reward(task: Task, returns: ArrayLike) -> Floats:
-    """(R − r_min) / (r_max − r_min), with the range of DSRL's data for the task."""
-    return (np.asarray(returns, np.float64) - task.min_return) / (task.max_return - task.min_return)
-
-
-def normalised_cost(costs: ArrayLike, limit: ArrayLike) -> Floats:
-    """(C + ε) / (κ + ε), with ε = 1 only where κ = 0; up to 1 is safe."""
-    limit = np.asarray(limit, np.float64)
-    epsilon = (limit == 0).astype(np.float64)
-    return (np.asarray(costs, np.float64) + epsilon) / (limit + epsilon)
 
 
 @dataclass(frozen=True, eq=False)
