@@ -1,0 +1,3 @@
+"""The command line: no logic of its own."""
+
+from tracrl.cli.main import main as main

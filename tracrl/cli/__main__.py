@@ -1,0 +1,8 @@
+"""``python -m tracrl.cli`` is the command ``tracrl``."""
+
+import sys
+
+from tracrl.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""``tracrl train``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from tracrl.cli.console import console
+from tracrl.cli.data import DataOptions, Flag
+from tracrl.cli.evaluate import show_run
+from tracrl.errors import TracrlError
+
+if TYPE_CHECKING:
+    from tracrl.data.episodes import Episodes
+    from tracrl.methods.method import Method
+
+
+@dataclass
+class TrainOptions(DataOptions):
+    """Train limits × seeds runs of a method as one stack, then evaluate them."""
+
+    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = None
+    """the task whose data and simulator are used; none for a file of your own"""
+    data: Path | None = None
+    """a file of episodes, in place of the task's own"""
+    limits: tuple[float, ...] = ()
+    """cost limits; without any, the task's own"""
+    seeds: tuple[int, ...] = (0,)
+    preset: Literal["full", "fast"] = "full"
+    """the published settings, or a tenth of the work or less"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """of TraC's matrix products: auto is bfloat16 on a GPU (where float32 means TF32) and float32 on a CPU, where
+    bfloat16 is faster but needs a processor that has it (avx512_bf16); other methods are always float32"""
+    out: Path | None = None
+    """the run directory; without it, runs/<task>-<method>-<identity>"""
+    resume: Flag = False
+    """go on where a run in the same directory stopped"""
+    no_eval: Flag = False
+    """do not evaluate: no simulator is needed"""
+    episodes: int = 20
+    """episodes for each policy in each evaluation"""
+    evaluations: int = 10
+    """evaluations along the training, the last at its end"""
+    wandb: str | None = None
+    """also log to this Weights & Biases project"""
+
+
+def train(arguments: Sequence[str]) -> int:
+    from tracrl.methods.registry import METHODS, get_method
+    from tracrl.train.directory import default_directory
+    from tracrl.train.fit import fit
+    from tracrl.train.progress import Terminal
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        console.print(f"usage: tracrl train {{{','.join(METHODS)}}} [TASK] [OPTIONS]\n")
+        console.print("Options of a method: tracrl train METHOD --help")
+        return 0 if arguments else 2
+    options, method = _parse_training(get_method(arguments[0]), arguments[1:])
+    data = _training_data(options)
+    limits = options.limits or _limits_of(data)
+    out = options.out or default_directory(method, data, limits, options.seeds)
+    name = data.task or data.metadata.get("file", "the data")
+    console.print(f"{method.title} on {name}: {len(data)} episodes from {data.metadata.get('file')}", markup=False)
+    run = fit(
+        method,
+        data,
+        limits=limits,
+        seeds=options.seeds,
+        out=out,
+        resume=options.resume,
+        device=options.device,
+        precision=options.precision,
+        evaluate_on=_simulator_for(data, options),
+        evaluations=options.evaluations,
+        episodes=options.episodes,
+        wandb=options.wandb,
+        progress=Terminal(console),
+    )
+    show_run(out)
+    if run.scores is None and data.task is not None:
+        console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out}", markup=False)
+    return 0
+
+
+def _parse_training(kind: type[Method], arguments: Sequence[str]) -> tuple[TrainOptions, Method]:
+    """Options and settings; the settings' defaults are the preset of the task's suite, so they are parsed twice."""
+    from tracrl.tasks.table import get_task
+
+    training = make_dataclass("Training", [("run", TrainOptions), ("settings", kind)])
+    training.__doc__ = f"{TrainOptions.__doc__}\n\n{kind.__doc__}"
+
+    def parse(default: Method, given: Sequence[str]) -> tuple[TrainOptions, Method]:
+        parsed: Any = tyro.cli(
+            tyro.conf.OmitArgPrefixes[training],  # type: ignore[misc, valid-type]
+            prog=f"tracrl train {kind.name}",
+            args=list(given),
+            default=training(TrainOptions(), default),
+        )
+        return parsed.run, parsed.settings
+
+    options, _ = parse(kind.preset(), [word for word in arguments if word not in ("-h", "--help")])
+    suite = "Bullet" if options.task is None else get_task(options.task).suite
+    return parse(kind.preset(suite, options.preset), arguments)
+
+
+def _training_data(options: TrainOptions) -> Episodes:
+    from tracrl.data.locate import load_dataset
+
+    if options.task is None and options.data is None:
+        raise TracrlError("Say what to train on: a task (tracrl train trac BallRun) or a file (--data my.hdf5).")
+    source = options.data or options.task
+    assert source is not None
+    return load_dataset(source, task=options.task, **options.reading())
+
+
+def _limits_of(data: Episodes) -> tuple[float, ...]:
+    from tracrl.tasks.table import all_tasks, get_task
+
+    if data.task not in all_tasks():
+        raise TracrlError("Say which cost an episode may have: for example --limits 25 (tracrl data inspect helps).")
+    return get_task(data.task).limits
+
+
+def _simulator_for(data: Episodes, options: TrainOptions) -> str | None:
+    """The task to evaluate on: the one that was asked for, else the file's own if its simulator is there."""
+    from tracrl.envs.simulators import installed, require, simulator_of
+    from tracrl.tasks.table import all_tasks
+
+    if options.no_eval or data.task not in all_tasks():
+        return None
+    if options.task is not None:
+        require(options.task)
+        return options.task
+    return data.task if installed(simulator_of(data.task).name) else None
