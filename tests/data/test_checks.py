@@ -247,3 +247,32 @@ def test_the_box_can_be_given_for_each_action() -> None:
 def test_a_box_that_is_none(low: Any, high: Any, message: str) -> None:
     with pytest.raises(TracrlError, match=message):
         Episodes.from_arrays(dsrl_arrays(), where="mine", action_low=low, action_high=high)
+
+
+@pytest.mark.parametrize("key", ["rewards", "costs"])
+@pytest.mark.parametrize("size", [1e10, 1e16, 1e20, 1e38])
+def test_a_number_that_swallows_the_others_is_refused(key: str, size: float) -> None:
+    arrays = dsrl_arrays()
+    arrays["rewards"][:] = 1
+    arrays[key][5] = size
+    with pytest.raises(TracrlError) as caught:
+        Episodes.from_arrays(arrays, where="mine")
+    assert str(caught.value) == (
+        f"mine: '{key}' is {size:g} in row 5, where a usual step has 1: beside so large a number the others are lost "
+        f"when an episode is summed; mend that row, or cut '{key}' to a range that means something."
+    )
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6, 1e12, 1e30])
+def test_the_units_do_not_matter_as_long_as_all_steps_have_the_same(unit: float) -> None:
+    arrays = dsrl_arrays()
+    arrays["costs"] = arrays["costs"] * unit
+    arrays["rewards"] = arrays["rewards"] * unit
+    assert Episodes.from_arrays(arrays).total_costs.max() > 0
+
+
+def test_rows_behind_the_last_end_are_not_summed() -> None:
+    arrays = dsrl_arrays()
+    arrays["terminals"][-1], arrays["costs"][-1] = False, 1e20
+    with pytest.warns(UserWarning, match="the last 5 rows belong to an episode without an end"):
+        assert len(Episodes.from_arrays(arrays)) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -263,6 +265,15 @@ def test_a_limit_under_which_no_episode_is_safe(six: Episodes) -> None:
     assert str(caught.value) == (
         "No episode is safe at cost limit 2: the lowest cost in the data is 3; raise the limit or add safe episodes."
     )
+
+
+def test_a_huge_cost_does_not_make_the_episodes_after_it_safe(six: Episodes) -> None:
+    costs = six.costs.copy()
+    costs[0] = 1e20
+    data = replace(six, costs=costs)  # past the checks, which refuse it
+    parts = partition(data, whole(data), 3, x=50, y=0, delta=0.7)
+    assert parts.safe == 3
+    assert parts.segments.episode[parts.labels == 0].tolist() == [0, 4, 5]
 
 
 def test_a_limit_under_which_every_episode_is_safe(six: Episodes) -> None:

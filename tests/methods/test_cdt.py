@@ -47,6 +47,11 @@ def test_what_is_still_to_come() -> None:
     assert to_go(data.costs, data.offsets).tolist() == [1, 1, 0, 2, 1]
 
 
+def test_a_huge_step_in_one_episode_costs_the_others_no_digit() -> None:
+    steps = np.array([1e20, 1, 2, 3], np.float32)
+    assert to_go(steps, np.array([0, 2, 4])).tolist() == [np.float32(1e20), 1, 5, 3]
+
+
 def test_sub_sequences_by_hand() -> None:
     data = two_episodes()
     trajectories = Trajectories(np.array([0, 1, 1]), np.array([0.0, 0.0, 5.0]), np.array([0.0, 0.0, 7.0]))

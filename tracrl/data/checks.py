@@ -18,6 +18,7 @@ MATRICES = ("observations", "actions", "next_observations", "final_observations"
 KNOWN = (*REQUIRED, *ENDS, *OPTIONAL)
 
 _LARGEST = float(np.finfo(np.float32).max)  # what is larger becomes infinite in our float32 arrays
+_LARGEST_SUM = 1e9  # of the magnitudes in an episode, in usual steps: float64 then rounds to 1e-7 of such a step
 _BOX_SLACK = 1e-3  # rounding beyond the action box that is clipped silently, in units of the box's width
 
 
@@ -103,6 +104,23 @@ def check_finite(key: str, array: NDArray[Any], where: str, rows: NDArray[np.int
         raise TracrlError(
             f"{where}: '{key}' has NaN or infinity, first in row {first if rows is None else rows[first]}; "
             "drop or mend the episodes that hold such rows."
+        )
+
+
+def check_sums(key: str, steps: NDArray[Any], offsets: NDArray[np.int64], where: str) -> None:
+    """No episode holds a number so large that the others' digits are lost in its sum."""
+    magnitudes = np.abs(steps[: offsets[-1]].astype(np.float64))
+    sums = np.add.reduceat(magnitudes, offsets[:-1])
+    if sums.max() <= _LARGEST_SUM:
+        return
+    # In whatever units the data are: the usual step is the median of those that are not 0.
+    usual = max(1.0, float(np.median(magnitudes[magnitudes > 0])))
+    if sums.max() > _LARGEST_SUM * usual:
+        row = int(np.argmax(magnitudes))
+        raise TracrlError(
+            f"{where}: '{key}' is {float(steps[row]):g} in row {row}, where a usual step has {usual:g}: beside so "
+            f"large a number the others are lost when an episode is summed; mend that row, or cut '{key}' to a range "
+            "that means something."
         )
 
 

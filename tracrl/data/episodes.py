@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracrl.data.checks import check_action_box, check_arrays
+from tracrl.data.checks import check_action_box, check_arrays, check_sums
 from tracrl.errors import TracrlError
 
 Floats = NDArray[np.float32]
@@ -78,6 +78,8 @@ class Episodes:
                 stacklevel=2,
             )
         offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
+        for key in ("rewards", "costs"):
+            check_sums(key, checked[key], offsets, where)
         size = checked["actions"].shape[1]
         low = _box_end("action_low", -1.0 if action_low is None else action_low, size, where)
         high = _box_end("action_high", 1.0 if action_high is None else action_high, size, where)

@@ -128,7 +128,7 @@ def partition(
     ``"episodes"`` judges whole episodes, and their segments inherit the verdict.
     """
     if labelling == "segments":
-        cost, value = _sums(data.costs, segments), _sums(data.rewards, segments)
+        cost, value = _sums(data, data.costs, segments), _sums(data, data.rewards, segments)
         safe = is_safe(cost, limit * segments.share)
     else:
         cost, value = data.total_costs[segments.episode], data.returns[segments.episode]
@@ -176,8 +176,12 @@ def partition(
     )
 
 
-def _sums(steps: NDArray[np.float32], segments: Segments) -> NDArray[np.float64]:
-    running = np.zeros(len(steps) + 1)
-    np.cumsum(steps, dtype=np.float64, out=running[1:])
-    sums: NDArray[np.float64] = running[segments.first + segments.length] - running[segments.first]
+def _sums(data: Episodes, steps: NDArray[np.float32], segments: Segments) -> NDArray[np.float64]:
+    """Each segment's sum, as a difference of running sums that begin anew in each episode: over the whole file one
+    huge number would swallow the digits of all that come after it."""
+    running = np.zeros(data.rows + len(data))  # one 0 before each episode's first step
+    for number, rows in enumerate(data):
+        np.cumsum(steps[rows], dtype=np.float64, out=running[rows.start + number + 1 : rows.stop + number + 1])
+    before = segments.first + segments.episode
+    sums: NDArray[np.float64] = running[before + segments.length] - running[before]
     return sums

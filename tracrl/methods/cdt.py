@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -117,9 +118,9 @@ class CDT(Method):
 
 def to_go(steps: NDArray[np.float32], offsets: NDArray[np.int64]) -> NDArray[np.float32]:
     """Σ over the present and later steps of the same episode, for every row."""
-    before = np.concatenate([[0.0], np.cumsum(steps, dtype=np.float64)])
-    ends = np.repeat(offsets[1:], np.diff(offsets))
-    return (before[ends] - before[:-1]).astype(np.float32)
+    # Each episode is summed by itself, from its end: nothing huge elsewhere costs it a digit.
+    sums = [np.cumsum(steps[a:b][::-1], dtype=np.float64)[::-1] for a, b in pairwise(offsets)]
+    return np.concatenate(sums).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
