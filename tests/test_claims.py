@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tracrl import claims as claim_module
 from tracrl.claims import EXIT_TAKEN_OVER, BusyError, Claim, alive, read_claim, this_process
 from tracrl.errors import TracrlError
-from tracrl import claims as claim_module
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

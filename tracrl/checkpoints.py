@@ -1,21 +1,17 @@
-"""Everything that training goes on from, in one safetensors file that is either whole or not there."""
+"""Everything that training goes on from, in one file that is either whole or not there."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from tracrl.errors import TracrlError
-from tracrl.files import replacing
-
-FORMAT = 1
+from tracrl.tensor_files import TensorFileError, load_tensors, save_tensors
 
 
 @dataclass(frozen=True)
@@ -28,18 +24,31 @@ class Checkpoint:
     """plain values: which method, what has been scored so far"""
 
     def save(self, path: Path) -> None:
-        header = json.dumps({"format": FORMAT, "step": self.step, **self.metadata})
-        with replacing(path) as aside:
-            aside.write_bytes(save({k: t.contiguous() for k, t in self.tensors.items()}, metadata={"tracrl": header}))
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        save_tensors(path, tensors, {"step": self.step, **self.metadata}, "torch")
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        try:
-            with safe_open(path, "pt") as file:
-                header = json.loads((file.metadata() or {})["tracrl"])
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            if header.pop("format") != FORMAT:
-                raise TracrlError(f"{path} was written by another version of tracrl; begin anew with another --out.")
-            return cls(header.pop("step"), tensors, header)
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
-            raise TracrlError(f"{path} is not a whole checkpoint ({error}); begin anew with another --out.") from error
+        with restoring(path):
+            header, tensors = load_tensors(path, "torch")
+            step = header.pop("step", None)
+            if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+                raise TensorFileError(f"its step is {step!r:.80}, where a number of updates was expected")
+            return cls(step, tensors, header)
+
+
+@contextlib.contextmanager
+def restoring(path: Path) -> Iterator[None]:
+    """What goes wrong inside is the checkpoint's fault: one sentence that says what to do about it."""
+    try:
+        yield
+    except TracrlError as error:  # a sentence already, which need not say which file it is about
+        if str(path) in str(error):
+            raise
+        raise TracrlError(f"{path}: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        reason = str(error) if isinstance(error, OSError | TensorFileError) else repr(error)
+        raise TracrlError(
+            f"{path} is not a whole checkpoint ({reason:.300}): remove it and begin anew with --resume, "
+            "or choose another --out."
+        ) from error

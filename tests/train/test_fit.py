@@ -28,6 +28,7 @@ from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
 from tracrl.policies.base import Policy
+from tracrl.tensor_files import save_tensors
 from tracrl.train import fit as fit_module
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.fit import Interrupted, fit
@@ -324,6 +325,30 @@ def test_a_checkpoint_that_is_cut_off_is_said(small_data: Episodes, tmp_path: Pa
     path = tmp_path / "run" / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(TracrlError, match="is not a whole checkpoint"):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": 31},
+        {"step": 10**30},
+        {"best_scores": [1]},
+        {"owed": {"deep": [{}]}},
+        {"method": None},
+    ],
+)
+def test_a_checkpoint_of_other_contents_is_said(
+    small_data: Episodes, tmp_path: Path, change: dict[str, object]
+) -> None:
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", progress=StopAt(5))
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    there = Checkpoint.load(path)
+    header = {"step": there.step, **there.metadata, **change}
+    best = {f"best.{name}": torch.zeros(1) for name in ("weight0", "bias0")} if "best_scores" in change else {}
+    save_tensors(path, {**there.tensors, **best}, header, "torch")
+    with pytest.raises(TracrlError, match="checkpoint"):
         fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
 
 

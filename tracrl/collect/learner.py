@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tracrl.checkpoints import Checkpoint
+from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.collect.behaviour import GaussianBehaviour
 from tracrl.collect.pool import RolloutPool
 from tracrl.collect.ppo import PPO, PPOSettings
@@ -80,7 +80,8 @@ class Learner:
     def run(self, checkpoint: Path | None, progress: Progress) -> list[Snapshot]:
         """Train to the end, from the checkpoint where there is one."""
         if checkpoint is not None and checkpoint.exists():
-            self.restore(Checkpoint.load(checkpoint))
+            with restoring(checkpoint):
+                self.restore(Checkpoint.load(checkpoint))
         progress.learning(self.done, self.steps, self.front)
         saved = time.monotonic()
         while self.done < self.steps:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tracrl.checkpoints import Checkpoint
+from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.learner import spread
 from tracrl.collect.pool import RolloutPool
@@ -109,7 +109,8 @@ class Recorder:
         files = [] if directory is None else [directory / f"round{i:02}.safetensors" for i in range(len(sizes))]
         before = list(itertools.takewhile(Path.exists, files))
         for file in before:
-            self.recording.add(*_load(Checkpoint.load(file)))
+            with restoring(file):
+                self.recording.add(*_load(Checkpoint.load(file)))
         progress.recording(len(self.recording.orders), total, self.recording.coverage(self.limits) if before else None)
         for number in range(len(before), len(sizes)):
             generator = np.random.default_rng((self.seed, _RECORDING, number))

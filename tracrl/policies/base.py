@@ -5,7 +5,6 @@ Acting needs neither torch nor a GPU, so a policy can be deployed, or sent to ma
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,13 +13,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors.numpy import save
 
 from tracrl.errors import TracrlError
-from tracrl.files import replacing
+from tracrl.tensor_files import save_tensors
 
 Floats = NDArray[np.float32]
-HEADER = "tracrl"
 KINDS: dict[str, type[Policy]] = {}
 
 
@@ -137,5 +134,4 @@ class Policy(ABC):
         """Write the stack as one file."""
         header = {"kind": self.kind, "metadata": asdict(self.metadata), "settings": self.settings()}
         contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in self.tensors.items()}
-        with replacing(Path(path)) as aside:
-            aside.write_bytes(save(contiguous, metadata={HEADER: json.dumps(header)}))
+        save_tensors(Path(path), contiguous, header, "numpy")

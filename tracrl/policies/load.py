@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError, safe_open
 
 import tracrl.policies.candidates
 import tracrl.policies.mlp
 import tracrl.policies.transformer  # noqa: F401 (a kind is known once its module is)
 from tracrl.errors import TracrlError
-from tracrl.policies.base import HEADER, KINDS, Policy, PolicyMetadata
+from tracrl.policies.base import KINDS, Policy, PolicyMetadata
+from tracrl.tensor_files import load_tensors
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -21,9 +19,7 @@ def load_policy(path: str | Path) -> Policy:
     if path.is_dir():
         path = path / "policy.safetensors"
     try:
-        with safe_open(path, "np") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        header, tensors = load_tensors(path, "numpy")
         stored: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v
             for k, v in dict(header.get("metadata") or header["facts"]).items()
@@ -35,5 +31,5 @@ def load_policy(path: str | Path) -> Policy:
         raise TracrlError(
             f"There is no policy at {path}; a finished run directory holds a policy.safetensors."
         ) from error
-    except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
+    except (KeyError, ValueError, TypeError, OSError) as error:
         raise TracrlError(f"{path} is not a policy written by tracrl, or it was cut off ({error}).") from error

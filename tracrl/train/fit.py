@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tracrl.checkpoints import Checkpoint
+from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.claims import BusyError, Claim, alive
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
@@ -102,7 +102,8 @@ def fit(
             directory.begin(config, resume)
         loop = _Loop(method, stack, runs, directory, progress)
         if directory is not None and directory.checkpoint.exists():
-            loop.restore(Checkpoint.load(directory.checkpoint))
+            with restoring(directory.checkpoint):
+                loop.restore(Checkpoint.load(directory.checkpoint))
         if evaluate_on is not None:
             loop.pool = closing.enter_context(SimulatorPool(evaluate_on))
             loop.episodes = episodes
@@ -259,12 +260,16 @@ class _Loop:
                 f"The checkpoint is one of {checkpoint.metadata.get('method')}, not of {self.method.name}: "
                 "choose another --out."
             )
+        if checkpoint.step > self.method.updates:
+            raise ValueError(f"its step is {checkpoint.step}, of {self.method.updates} updates")
         of = {
             prefix: {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
             for prefix in (_STATE, _BEST)
         }
         self.stack.restore(of[_STATE], checkpoint.step)
         self.owed = checkpoint.metadata.get("owed")
+        if not isinstance(self.owed, str | None):
+            raise ValueError(f"its pending evaluation is {self.owed!r}, not a phase")
         if of[_BEST]:
             self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
             self.best_scores = Scores.from_dict(checkpoint.metadata["best_scores"])
