@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tracrl.claims import EXIT_TAKEN_OVER, alive
 from tracrl.errors import TracrlError
+from tracrl.memory import available_memory
 from tracrl.processes import limited_to, number_of
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
@@ -250,22 +251,6 @@ def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used
         outcome = outcome_of(worker)
         if outcome.state != "done":
             console.print(f"  {outcome.reason}", markup=False, highlight=False)
-
-
-def available_memory() -> int:
-    """Bytes that can be had: the machine's, or what a container is allowed."""
-    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
-        facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
-    free = facts["MemAvailable"]
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):
-            root = "/sys/fs/cgroup/"
-            with open(root + limit, encoding="ascii") as a, open(root + used, encoding="ascii") as b:  # noqa: PTH123
-                free = min(free, int(a.read()) - int(b.read()))
-    return free
 
 
 def _visible(gpu: int, environment: Mapping[str, str]) -> str:
