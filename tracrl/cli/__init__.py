@@ -1,3 +1,35 @@
-"""The command line: no logic of its own."""
+"""The command line. Nothing is imported here, so that an interrupt is answered from the first moment on."""
 
-from tracrl.cli.main import main as main
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command ``tracrl``: its exit status. Errors that the user can mend are one sentence, not a traceback."""
+    interrupts: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    # Ctrl-C is left alone where it is ignored, as it is behind an & in a script; SIGTERM ends every command.
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, interrupt) for number in wanted}
+    try:
+        from tracrl.cli.dispatch import run
+
+        return run(list(sys.argv[1:] if arguments is None else arguments), interrupts)
+    except KeyboardInterrupt:
+        print("tracrl: Stopped.", file=sys.stderr)
+        return 143 if signal.SIGTERM in interrupts else 130
+    finally:
+        for number, handler in before.items():
+            # The process is about to end, and needs no traceback for a Ctrl-C in the midst of that.
+            signal.signal(number, signal.SIG_IGN if arguments is None and number == signal.SIGINT else handler)

@@ -2,7 +2,7 @@
 
 import sys
 
-from tracrl.cli.main import main
+from tracrl.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -31,7 +31,7 @@ class CollectOptions:
     """the file; without it, <task>.hdf5 in this directory"""
     seed: int = 0
     workers: int | None = None
-    """simulator processes; without it, one a core"""
+    """simulator processes; without it, one per core"""
     cost_key: str = "cost"
     """the key of info that holds a step's cost"""
     max_steps: int | None = None

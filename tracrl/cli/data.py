@@ -74,8 +74,8 @@ def data_check(options: CheckOptions) -> int:
 
     notices = check(options.source, task=options.task, **options.reading())
     for notice in notices:
-        console.print(f"note: {notice}", markup=False)
-    console.print(f"{options.source} is in order{'' if not notices else ', with the notes above'}.", markup=False)
+        console.print(f"note: {notice}")
+    console.print(f"{options.source} is in order{'' if not notices else ', with the notes above'}.")
     return 0
 
 
@@ -95,5 +95,5 @@ def data_fetch(options: FetchOptions) -> int:
     if not options.tasks:
         raise TracrlError("Say which tasks to fetch: for example tracrl data fetch BallRun.")
     for task in [get_task(name) for name in options.tasks]:
-        console.print(f"{task.name}: {fetch(task, directory=options.out, console=console)}", markup=False)
+        console.print(f"{task.name}: {fetch(task, directory=options.out, console=console)}")
     return 0

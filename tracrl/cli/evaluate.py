@@ -25,7 +25,7 @@ class EvaluateOptions:
     seed: int = 0
     """determines the episodes"""
     workers: int | None = None
-    """simulator processes; without it, one a core"""
+    """simulator processes; without it, one per core"""
     video: Path | None = None
     """record one episode of the first policy as .mp4 or .gif"""
 
@@ -65,7 +65,6 @@ def _record(policy: Any, task: str, options: EvaluateOptions) -> int:
     console.print(
         f"Video: {options.video} ({score.steps} steps, return {score.episode_return:.1f}, "
         f"cost {score.episode_cost:.1f})",
-        markup=False,
     )
     return 0
 
@@ -97,6 +96,6 @@ def show_run(path: Path) -> None:
             evaluations, path / "curves.png", f"{title}: learning curves", {"cloning": cloned} if cloned else {}
         )
         pictures.append(path / "curves.png")
-    console.print(f"Run directory: {path}", markup=False, soft_wrap=True)
+    console.print(f"Run directory: {path}", soft_wrap=True)
     if pictures:
-        console.print(f"Pictures: {' '.join(map(str, pictures))}", markup=False, soft_wrap=True)
+        console.print(f"Pictures: {' '.join(map(str, pictures))}", soft_wrap=True)

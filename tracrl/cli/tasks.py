@@ -7,6 +7,7 @@ from typing import Literal
 
 import tyro
 from rich.table import Table
+from rich.text import Text
 
 from tracrl.cli.console import console
 from tracrl.cli.data import Flag
@@ -41,8 +42,8 @@ def tasks(options: TasksOptions) -> int:
             str(task.action_size),
             str(task.max_steps),
             " ".join(f"{limit:g}" for limit in task.limits),
-            "installed" if installed(simulator.name) else "[dim]missing[/]",
-            f"{found[1]}" if found else "[dim]missing[/]",
+            "installed" if installed(simulator.name) else Text("missing", "dim"),
+            found[1] if found else Text("missing", "dim"),
         )
     console.print(table)
     console.print("\nA missing simulator: tracrl sims install NAME. Missing data: tracrl data fetch TASK.", style="dim")
@@ -55,7 +56,7 @@ def _check_tasks() -> int:
     rows = []
     for row in check_all():
         rows.append(row)
-        state = "runs" if row.ok else f"[red]does not run[/]: {row.message}"
+        state = "runs" if row.ok else f"does not run: {row.message}"
         console.print(
             f"{row.task:<20}{row.suite:<16} observation {row.observation_size:>3}, action {row.action_size}: {state}"
         )
@@ -101,8 +102,8 @@ def methods(options: MethodsOptions) -> int:
 
     for name, method in METHODS.items():
         settings = method.preset(options.suite, options.preset)
-        console.print(f"[bold]{method.title}[/] ({name})")
-        console.print(f"  {method.optimises}\n  {method.paper}", markup=False)
+        console.print(Text.assemble((method.title, "bold"), f" ({name})"))
+        console.print(f"  {method.optimises}\n  {method.paper}")
         shown = ", ".join(f"{f.name} {getattr(settings, f.name)}" for f in fields(settings))
-        console.print(f"  {shown}\n", style="dim", markup=False)
+        console.print(f"  {shown}\n", style="dim")
     return 0

@@ -65,7 +65,7 @@ def train(arguments: Sequence[str]) -> int:
     limits = options.limits or _limits_of(data)
     out = options.out or default_directory(method, data, limits, options.seeds)
     name = data.task or data.metadata.get("file", "the data")
-    console.print(f"{method.title} on {name}: {len(data)} episodes from {data.metadata.get('file')}", markup=False)
+    console.print(f"{method.title} on {name}: {len(data)} episodes from {data.metadata.get('file')}")
     run = fit(
         method,
         data,
@@ -83,7 +83,7 @@ def train(arguments: Sequence[str]) -> int:
     )
     show_run(out)
     if run.scores is None and data.task is not None:
-        console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out}", markup=False)
+        console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out}")
     return 0
 
 

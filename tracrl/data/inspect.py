@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from tracrl.data.checks import KNOWN
 from tracrl.data.episodes import Episodes
@@ -163,9 +163,9 @@ def coverage(episodes: Episodes, cells: int = CELLS) -> float:
 def print_summary(console: Console, summary: Summary) -> None:
     """Print a summary as two tables: the data as a whole, and the data at each limit."""
     belongs = f", task {summary.task}" if summary.task else ""
-    console.print(f"[bold]{escape(summary.name)}[/bold]{escape(belongs)}", highlight=False)
+    console.print(Text.assemble((summary.name, "bold"), belongs))
     if summary.made_by:
-        console.print(f"made by: {escape(summary.made_by)}", style="dim", highlight=False)
+        console.print(Text(f"made by: {summary.made_by}", "dim"))
     counted = f"{summary.episodes:,} episodes, {summary.transitions:,} transitions"
     if summary.dsrl:
         counted += f" (DSRL's data: {summary.dsrl['episodes']:,} episodes)"
@@ -181,7 +181,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     console.print(_explanation(summary), style="dim", highlight=False)
     for at in summary.limits:
         if at.note:
-            console.print(f"[yellow]Limit {at.limit:g}: {at.note}[/yellow]", highlight=False)
+            console.print(Text(f"Limit {at.limit:g}: {at.note}", "yellow"))
 
 
 def plot_scatter(

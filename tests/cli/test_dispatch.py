@@ -1,0 +1,111 @@
+"""What is said about commands that are none, and about errors that nobody foresaw."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tracrl
+from tracrl.cli import main
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("foo", "There is no command called 'foo': tracrl --help lists them."),
+        ("trian trac", "There is no command called 'trian': did you mean tracrl train?"),
+        ("inspect my.hdf5", "There is no command called 'inspect': did you mean tracrl data inspect?"),
+        ("data", "Say what to do with it: tracrl data inspect, tracrl data check, tracrl data fetch"),
+        ("data chekc my.hdf5", "There is no command called 'data chekc': did you mean tracrl data check?"),
+        ("--verison", "There is no option called '--verison'"),
+    ],
+)
+def test_a_command_that_is_none_is_answered(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"tracrl: {sentence}")
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+def test_the_version_is_printed(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
+    assert capsys.readouterr().out == f"tracrl {tracrl.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--out="]])
+def test_an_empty_value_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "trac", "BallRun", *words]) == 1
+    assert "--out has an empty value" in capsys.readouterr().err
+
+
+@pytest.fixture
+def broken_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """``tracrl tasks`` with a mistake in it; a folder for temporary files."""
+
+    def tasks(options: object) -> int:
+        raise ZeroDivisionError("nobody\nforesaw this")
+
+    from tracrl.cli import dispatch
+
+    monkeypatch.setitem(dispatch.COMMANDS, ("tasks",), (tasks, dispatch.COMMANDS["tasks",][1]))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_an_unforeseen_error_is_a_sentence_that_names_a_file(
+    broken_command: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tasks"]) == 70
+    said = capsys.readouterr().err
+    (file,) = broken_command.iterdir()
+    assert "ZeroDivisionError: nobody foresaw this" in said
+    assert str(file) in said
+    assert said.count("\n") == 1
+    assert "Traceback (most recent call last)" in file.read_text()
+    assert "tracrl tasks" in file.read_text()
+
+
+@pytest.mark.parametrize("words", [["--debug", "tasks"], ["tasks", "--debug"]])
+def test_debug_shows_the_traceback(broken_command: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 70
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_traceback_that_cannot_be_written_is_said(
+    broken_command: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(broken_command / "missing"))
+    assert main(["tasks"]) == 70
+    assert "could not be written (No such file or directory): --debug shows it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("seconds", [0.12, 0.3, 0.8])
+def test_an_interrupt_while_it_starts_is_a_word(number: int, status: int, seconds: float, tmp_path: Path) -> None:
+    """The process says when Python itself is up: from there on it is our start that is interrupted."""
+    started, waiting = os.pipe()
+    code = f"import os, sys; os.write({waiting}, b'.'); from tracrl.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "train", "trac", "BallRun", "--out", "run"],
+        cwd=tmp_path,
+        pass_fds=[waiting],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(waiting)
+    os.read(started, 1)
+    os.close(started)
+    time.sleep(seconds)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status, errors
+    assert errors.startswith("tracrl: Stopped")
+    assert errors.count("\n") == 1
