@@ -30,3 +30,15 @@ class TerminalBars:
 
     def __exit__(self, *_: object) -> None:
         self.bars.__exit__(None, None, None)
+
+
+class RowsBar(TerminalBars):
+    """How many rows of a table have been read."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.task = self.bars.add_task("rows", total=None, rate="", note="")
+        return self
+
+    def show(self, done: int, total: int | None) -> None:
+        self.bars.update(self.task, completed=done, total=total)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracrl.data.episodes import Episodes
 
@@ -48,3 +50,23 @@ def episodes_of(rewards: list[list[float]], costs: list[list[float]], **metadata
         },
         metadata=metadata,
     )
+
+
+def steps_of(lengths: Sequence[int], terminated: Sequence[bool]) -> dict[str, NDArray[Any]]:
+    """The columns of a table with a row per step: episodes of these lengths, which ended so."""
+    rows = sum(lengths)
+    generator = np.random.default_rng(0)
+    ends = np.cumsum(lengths) - 1
+    by_itself, by_time = np.zeros(rows, bool), np.zeros(rows, bool)
+    by_itself[ends], by_time[ends] = terminated, ~np.array(terminated)
+    return {
+        "episode": np.repeat(np.arange(len(lengths)), lengths),
+        "step": np.concatenate([np.arange(length) for length in lengths]),
+        "obs_0": generator.normal(size=rows),
+        "obs_1": generator.normal(size=rows),
+        "act_0": generator.uniform(-1, 1, rows),
+        "reward": generator.normal(size=rows),
+        "cost": (generator.random(rows) < 0.5).astype(float),
+        "terminated": by_itself,
+        "truncated": by_time,
+    }

@@ -1,4 +1,4 @@
-"""``tracrl data``: inspect, check and fetch data sets."""
+"""``tracrl data``: import, inspect, check and fetch data sets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import tyro
 
+from tracrl.bars import RowsBar
 from tracrl.cli.console import console
 from tracrl.errors import TracrlError
 
@@ -27,6 +28,60 @@ class DataOptions:
 
     def reading(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(DataOptions)}
+
+
+@dataclass
+class ImportOptions:
+    """Bring logs in: tables (CSV, Parquet, Arrow), folders of them, Minari (minari:ID), HDF5, npz; one file comes out."""
+
+    sources: tyro.conf.Positional[tuple[str, ...]]
+    """files, folders of tables, or minari:ID"""
+    out: Path
+    """the file to write, such as my.hdf5"""
+    episode: str | None = None
+    """column that tells episodes apart; columns that are not named are guessed and shown"""
+    step: str | None = None
+    """column by which the rows of an episode are ordered"""
+    observations: tuple[str, ...] = ()
+    """columns, or patterns such as 'obs_*'"""
+    actions: tuple[str, ...] = ()
+    """columns, or patterns such as 'act_*'"""
+    reward: str | None = None
+    cost: str | None = None
+    """column of the cost; for Minari, the entry of infos"""
+    terminated: str | None = None
+    """column that is set where an episode ended by itself"""
+    truncated: str | None = None
+    """column that is set where an episode was cut by time"""
+    next_observations: tuple[str, ...] = ()
+    """columns of what followed each action"""
+    action_low: float | None = None
+    """low end of the action box; without it, -1, or the lowest logged actions where they leave [-1, 1]"""
+    action_high: float | None = None
+    """high end of the action box"""
+    overwrite: Flag = False
+    """replace the file where it is there already"""
+
+
+def data_import(options: ImportOptions) -> int:
+    from tracrl.data.columns import ColumnChoice
+    from tracrl.data.sources import import_episodes
+
+    if options.out.suffix not in (".hdf5", ".h5"):
+        raise TracrlError(f"--out is {str(options.out)!r}; expected a file ending in .hdf5.")
+    if options.out.exists() and not options.overwrite:
+        raise TracrlError(f"{options.out} is there already: choose another --out, or add --overwrite.")
+    choice = ColumnChoice(**{f.name: getattr(options, f.name) for f in fields(ColumnChoice)})
+    with RowsBar(console) as bar:
+        episodes, columns = import_episodes(
+            options.sources, choice, action_low=options.action_low, action_high=options.action_high, progress=bar.show
+        )
+    if columns is not None:
+        console.print(f"{columns}\n", markup=False)
+    episodes.save(options.out)
+    console.print(f"{options.out}: {len(episodes)} episodes, {episodes.rows} steps", markup=False)
+    console.print(f"Look at it: tracrl data inspect {options.out}", markup=False)
+    return 0
 
 
 @dataclass

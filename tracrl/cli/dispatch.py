@@ -18,7 +18,16 @@ import tyro
 import tracrl
 from tracrl.cli.collect import CollectOptions, collect
 from tracrl.cli.console import console, fail, lost_output, note, plain_streams, say_aside
-from tracrl.cli.data import CheckOptions, FetchOptions, InspectOptions, data_check, data_fetch, data_inspect
+from tracrl.cli.data import (
+    CheckOptions,
+    FetchOptions,
+    ImportOptions,
+    InspectOptions,
+    data_check,
+    data_fetch,
+    data_import,
+    data_inspect,
+)
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
 from tracrl.cli.tasks import MethodsOptions, SimsOptions, TasksOptions, methods, sims, tasks
 from tracrl.cli.train import TrainOptions, train
@@ -32,6 +41,7 @@ COMMANDS: dict[tuple[str, ...], tuple[Callable[[Any], int], type | None]] = {
     ("tasks",): (tasks, TasksOptions),
     ("sims",): (sims, SimsOptions),
     ("methods",): (methods, MethodsOptions),
+    ("data", "import"): (data_import, ImportOptions),
     ("data", "inspect"): (data_inspect, InspectOptions),
     ("data", "check"): (data_check, CheckOptions),
     ("data", "fetch"): (data_fetch, FetchOptions),

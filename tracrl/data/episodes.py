@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracrl.data.checks import check_action_box, check_arrays, check_sums
+from tracrl.data.checks import REQUIRED, check_action_box, check_arrays, check_sums
 from tracrl.errors import TracrlError
 
 Floats = NDArray[np.float32]
@@ -97,6 +98,51 @@ class Episodes:
             action_high=high,
             metadata=dict(metadata or {}),
         )
+
+    @classmethod
+    def from_episodes(cls, episodes: Iterable[Mapping[str, ArrayLike]], **options: Any) -> Episodes:
+        """Episodes from one mapping of arrays each: ``observations`` (steps, or one more with what followed the last
+        action), ``actions``, ``rewards``, ``costs``, and ``terminated`` (default False). Options as in from_arrays."""
+        return cls.from_arrays(_one_after_another(episodes), **options)
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None, **columns: Any
+    ) -> Episodes:
+        """Episodes from a pandas or polars frame, or an Arrow table, with a row per step.
+
+        Columns are guessed from their names, or told: ``episode="trip", observations=["obs_*"], cost="harm"`` …
+        (:class:`tracrl.data.columns.ColumnChoice`).
+        """
+        from tracrl.data.columns import ColumnChoice
+        from tracrl.data.tables import from_frame
+
+        return from_frame(frame, ColumnChoice(**columns), action_low=action_low, action_high=action_high)
+
+    @classmethod
+    def from_minari(cls, source: str | Path, *, cost_key: str = "cost") -> Episodes:
+        """Episodes of a Minari data set: its ID, or the folder that holds it."""
+        from tracrl.data.minari import read_minari
+
+        return read_minari(source, cost_key=cost_key)
+
+    def save(self, path: str | Path, *, compact: bool = False) -> None:
+        """Write DSRL's HDF5 layout, which every command reads."""
+        from tracrl.data.hdf5 import write_hdf5
+
+        write_hdf5(self, Path(path), compact=compact)
+
+    def to_frame(self) -> Any:
+        """A pandas frame with a row per step."""
+        from tracrl.data.tables import to_arrow
+
+        return to_arrow(self).to_pandas()
+
+    def to_minari(self, dataset_id: str, *, cost_key: str = "cost", **about: Any) -> Any:
+        """A local Minari data set of this name; ``about`` goes to Minari (author, description …)."""
+        from tracrl.data.minari import write_minari
+
+        return write_minari(self, dataset_id, cost_key=cost_key, **about)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -191,6 +237,33 @@ class Episodes:
         following[:-1] = self.observations[1:]
         following[self.offsets[1:] - 1] = self.final_observations
         return following
+
+
+def _one_after_another(episodes: Iterable[Mapping[str, ArrayLike]]) -> dict[str, NDArray[Any]]:
+    """Arrays under DSRL's names from single episodes."""
+    parts: dict[str, list[NDArray[Any]]] = {}
+    for number, episode in enumerate(episodes):
+        if missing := [key for key in REQUIRED if key not in episode]:
+            raise TracrlError(f"Episode {number} has no {missing[0]!r} (found {', '.join(map(str, episode))}).")
+        arrays = {key: np.asarray(episode[key]) for key in REQUIRED}
+        steps = len(np.atleast_1d(arrays["rewards"]))
+        if len(arrays["observations"]) == steps + 1:
+            parts.setdefault("final_observations", []).append(arrays["observations"][-1:])
+            arrays["observations"] = arrays["observations"][:-1]
+        for key, array in arrays.items():
+            if array.ndim == 0 or len(array) != steps:
+                raise TracrlError(f"Episode {number}: {key!r} has shape {array.shape} for {steps} rewards.")
+            parts.setdefault(key, []).append(array)
+        ended = bool(episode.get("terminated", False))
+        for key, at_end in (("terminals", ended), ("timeouts", not ended)):
+            parts.setdefault(key, []).append(np.arange(steps) == (steps - 1 if at_end else -1))
+    if not parts:
+        raise TracrlError("There are no episodes; at least one is needed.")
+    if "final_observations" in parts and len(parts["final_observations"]) != len(parts["rewards"]):
+        raise TracrlError(
+            "Some episodes have an observation after their last action and some have none; expected all or none."
+        )
+    return {key: np.concatenate(values) for key, values in parts.items()}
 
 
 def _float32(array: NDArray[Any]) -> Floats:
