@@ -2,8 +2,8 @@
 
     python tools/draw_rooms.py [--check]
 
-Rows are the layers of the contract in pyproject.toml. An arrow says "imports from"; one that follows from others is left
-out. ``--check`` writes nothing and fails where the picture is not that of the present code.
+Rows are the layers of the contract in pyproject.toml. An arrow says "imports from"; one that follows from others is
+left out. ``--check`` writes nothing and fails where the picture is not that of the present code.
 """
 
 from __future__ import annotations

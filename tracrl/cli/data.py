@@ -32,7 +32,7 @@ class DataOptions:
 
 @dataclass
 class ImportOptions:
-    """Bring logs in: tables (CSV, Parquet, Arrow), folders of them, Minari (minari:ID), HDF5, npz; one file comes out."""
+    """Bring logs in: tables (CSV, Parquet, Arrow), folders of them, Minari (minari:ID), HDF5 or npz."""
 
     sources: tyro.conf.Positional[tuple[str, ...]]
     """files, folders of tables, or minari:ID"""

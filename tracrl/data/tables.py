@@ -22,11 +22,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Floats = NDArray[np.float32]
+Codes = NDArray[np.int32]
+"""episodes as numbers, in the order in which they first appear"""
 Progress = Callable[[int, int | None], None]
 """rows read, rows in all where that is known"""
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
 BLOCK = 1 << 22
 """bytes of a CSV file that are parsed at a time"""
+BATCH = 1 << 16
+"""rows of other files that are read at a time"""
+ENOUGH = 100_000
+"""rows from which the usual distance of two steps is taken"""
 
 
 def read_tables(
@@ -73,7 +79,7 @@ def from_frame(
     where = f"the {type(frame).__name__}"
     columns = (choice or ColumnChoice()).among(table.schema.names, where)
     rows = Rows(where=where)
-    for batch in table.to_batches(max_chunksize=1 << 18):
+    for batch in table.to_batches(max_chunksize=BATCH):
         rows.add(batch, columns, None)
     return rows.episodes(columns, action_low=action_low, action_high=action_high)
 
@@ -132,7 +138,7 @@ class Rows:
         if columns.episode is not None:
             self._episode.append(self._keys(batch, columns.episode, where))
         if columns.step is not None:
-            self._step.append(self._keys(batch, columns.step, where))
+            self._step.append(self._in_numbers(self._keys(batch, columns.step, where), columns.step, where))
         self.count += len(batch)
 
     def episodes(
@@ -210,6 +216,15 @@ class Rows:
         self._no_gaps(column := column.column(name), name, where)
         return column
 
+    def _in_numbers(self, column: pa.Array, name: str, where: str) -> NDArray[Any]:
+        """Steps: numbers, or times as numbers."""
+        arrow = pyarrow()
+        if arrow.types.is_temporal(column.type):
+            column = column.cast(arrow.int64())
+        if not (arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type)):
+            raise TracrlError(f"{where}: the column {name!r} holds {column.type}; expected numbers or times.")
+        return column.to_numpy(zero_copy_only=False)
+
     def _no_gaps(self, column: pa.Array, name: str, where: str) -> None:
         if column.null_count:
             row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False))) + self.count
@@ -220,23 +235,24 @@ class Rows:
     def _order(self, columns: Columns) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
         """How to sort the rows (None: they are sorted), and where episodes begin (None: ends are marked instead)."""
         file = np.concatenate(self._file)
-        steps = self._numbers_of(self._step, columns.step) if columns.step else None
+        steps = np.concatenate(self._step) if columns.step else None
         self._file, self._step = [], []
         if columns.episode is None:
             return self._order_without_ids(columns, file, steps)
         codes, names = self._codes()
+        count = len(names)
         if self._ids_repeat_between_files(codes, file, steps):
             warnings.warn(
                 f"{self.where}: the same values of {columns.episode!r} stand in several files: each file's are taken "
                 "as episodes of their own.",
                 stacklevel=2,
             )
-            _, codes = np.unique(np.stack([file, codes]), axis=1, return_inverse=True)
-            codes = codes.reshape(-1)
-            names = None
+            _, pairs = np.unique(np.stack([file, codes]), axis=1, return_inverse=True)
+            codes, names = pairs.reshape(-1).astype(np.int32), None
+            count = int(codes.max()) + 1
         changes = np.concatenate([[True], codes[1:] != codes[:-1]])
-        comes_back = int(changes.sum()) > len(np.unique(codes))
-        in_order = not comes_back and (steps is None or bool(np.all((np.diff(steps) > 0) | changes[1:])))
+        comes_back = int(changes.sum()) > count
+        in_order = not comes_back and (steps is None or bool(np.all((steps[1:] > steps[:-1]) | changes[1:])))
         if comes_back and steps is None:
             again = _first_return(codes)
             raise TracrlError(
@@ -270,26 +286,15 @@ class Rows:
             "that mark ends with --terminated and --truncated."
         )
 
-    def _codes(self) -> tuple[NDArray[np.int64], Any]:
-        """Episode ids as numbers in the order in which they first appear, and what they stand for."""
+    def _codes(self) -> tuple[Codes, Any]:
+        """Episode ids as numbers, and what they stand for."""
         arrow = pyarrow()
         encoded = arrow.chunked_array(self._episode).dictionary_encode().combine_chunks()
         self._episode = []
         encoded = encoded if not isinstance(encoded, arrow.ChunkedArray) else encoded.chunk(0)
-        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+        return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
 
-    def _numbers_of(self, chunks: list[Any], name: str | None) -> NDArray[Any]:
-        arrow = pyarrow()
-        column = arrow.chunked_array(chunks)
-        if arrow.types.is_temporal(column.type):
-            column = column.cast(arrow.int64())
-        if not (arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type)):
-            raise TracrlError(f"{self.where}: the column {name!r} holds {column.type}; expected numbers or times.")
-        return column.to_numpy()
-
-    def _ids_repeat_between_files(
-        self, codes: NDArray[np.int64], file: NDArray[np.int32], steps: NDArray[Any] | None
-    ) -> bool:
+    def _ids_repeat_between_files(self, codes: Codes, file: NDArray[np.int32], steps: NDArray[Any] | None) -> bool:
         """The same id in two files is one episode where its steps go on, and two where they begin anew."""
         if len(self._files) < 2:
             return False
@@ -301,23 +306,21 @@ class Rows:
         keys = np.lexsort((steps, codes))
         return bool(np.any((np.diff(codes[keys]) == 0) & (np.diff(steps[keys]) == 0)))
 
-    def _look_at_steps(self, codes: NDArray[np.int64], steps: NDArray[Any] | None, names: Any) -> None:
+    def _look_at_steps(self, codes: Codes, steps: NDArray[Any] | None, names: Any) -> None:
         """Steps twice are refused, missing ones said."""
         if steps is None or len(steps) < 2:
             return
         same = codes[1:] == codes[:-1]
-        jumps = np.diff(steps)
-        if len(twice := np.flatnonzero(same & (jumps == 0))):
+        if len(twice := np.flatnonzero(same & (steps[1:] == steps[:-1]))):
             at = int(twice[0])
             raise TracrlError(
                 f"{self.where}: step {steps[at]} of episode {_shown(names, codes[at])} stands there twice "
                 f"({len(twice)} such rows in all): drop the duplicates, or give episodes names of their own."
             )
-        inside = jumps[same]
-        if len(inside) == 0 or not np.issubdtype(steps.dtype, np.integer):
+        if not same.any() or not np.issubdtype(steps.dtype, np.integer):
             return
-        usual = int(np.median(inside))
-        if len(gaps := np.flatnonzero(same & (jumps > usual))):
+        usual = np.median(np.diff(steps[:ENOUGH])[same[: ENOUGH - 1]]) if same[: ENOUGH - 1].any() else 1
+        if len(gaps := np.flatnonzero(same & (steps[1:] - steps[:-1] > usual))):
             at = int(gaps[0])
             warnings.warn(
                 f"{self.where}: steps are missing in {len(gaps)} places, first after step {steps[at]} of episode "
@@ -396,8 +399,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     name = path.name.lower()
     with _reading(path):
         if name.endswith((".parquet", ".pq")):
-            with arrow.parquet.ParquetFile(path) as file:
-                yield from file.iter_batches(batch_size=1 << 18)
+            with arrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+                yield from file.iter_batches(batch_size=BATCH)
         elif name.endswith((".arrow", ".feather", ".ipc")):
             with arrow.memory_map(str(path)) as source, arrow.ipc.open_file(source) as file:
                 for i in range(file.num_record_batches):
@@ -429,14 +432,14 @@ class _reading:  # noqa: N801 (used like a function)
             raise TracrlError(f"{self.path} cannot be read as a table ({_first_line(error)}).") from error
 
 
-def _first_return(codes: NDArray[np.int64]) -> int:
+def _first_return(codes: Codes) -> int:
     """The first row of an episode that has been there before, after rows of another."""
     changes = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
     _, first = np.unique(codes[changes], return_index=True)
     return int(np.setdiff1d(changes, changes[first])[0])
 
 
-def _shown(names: Any, code: np.int64) -> str:
+def _shown(names: Any, code: np.int32) -> str:
     return repr(names[int(code)].as_py()) if names is not None else f"number {int(code)}"
 
 
