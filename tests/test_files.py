@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,29 @@ def test_until_the_end_the_old_file_is_there(tmp_path: Path) -> None:
     with replacing(path) as aside:
         aside.write_text("new")
         assert path.read_text() == "old"
+
+
+def test_no_two_writers_share_a_temporary_name(tmp_path: Path) -> None:
+    """Two containers on one folder can have the same process id, and even the same host name."""
+    path = tmp_path / "file.txt"
+    with replacing(path) as one, replacing(path) as other:
+        assert one != other
+        assert all(socket.gethostname()[:40] in aside.name and str(os.getpid()) in aside.name for aside in (one, other))
+        one.write_text("one")
+        other.write_text("other")
+    assert path.read_text() == "one"
+    assert only(tmp_path) == ["file.txt"]
+
+
+def test_the_longest_name_that_a_folder_takes(tmp_path: Path) -> None:
+    path = tmp_path / ("ü" * 125 + ".json")
+    write_json(path, 1)
+    assert read_json(path) == 1
+
+
+def test_a_folder_is_no_name_of_a_file() -> None:
+    with pytest.raises(TracrlError, match="is a folder; expected the name of a file"):
+        write_json(Path(), 1)
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), RuntimeError("mine")])
@@ -153,7 +177,7 @@ def test_json_that_is_missing(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", [b'{"a": ', b"", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b'{"a": ', b"", b"\xff\xfe\x00", b"[" * 100_000])
 def test_json_that_was_cut_off(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(TracrlError, match=r"config.json cannot be read as JSON \(.*\); it was edited or cut off"):

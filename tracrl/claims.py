@@ -23,7 +23,8 @@ from tracrl.files import writing
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
-EXIT_TAKEN_OVER = 75
+LOOKS = 3
+"""at a claim that cannot be made out, before it counts as lost"""
 
 
 class BusyError(TracrlError):
@@ -38,15 +39,27 @@ class BusyError(TracrlError):
         )
 
 
+class ClaimLostError(TracrlError):
+    """What was ours is another's now, or is gone: to write there would be to disturb."""
+
+    exit_code = 75
+
+
 class Claim:
-    """``with Claim(path):`` the work is ours until the end of the block; :class:`BusyError` if it is another's."""
+    """``with Claim(path):`` the work is ours until the end of the block; :class:`BusyError` if it is another's.
+
+    It can be lost in between: when this process stood still for so long that another took over, or when somebody
+    removed the directory. Then ``lost`` is set, and :meth:`check` raises; the work itself is not interrupted.
+    """
 
     def __init__(self, path: Path, patience: float = 0.0):
         """``patience``: wait so many seconds for the other one."""
         self.path, self.patience = path, patience
         self.owner = {**this_process(), "token": secrets.token_hex(8)}
+        self.lost = threading.Event()
         self._over = threading.Event()
-        self._heart = threading.Thread(target=self._beat, daemon=True)
+        self._looking = threading.Lock()
+        self._heartbeat = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + self.patience
@@ -55,32 +68,53 @@ class Claim:
                 if time.monotonic() >= deadline:
                     raise BusyError(self.path)
                 time.sleep(min(1.0, max(self.patience, 0.1)))
-        self._heart.start()
+        self._heartbeat.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._over.set()
-        self._heart.join()
-        if self._mine():
-            self.path.unlink(missing_ok=True)
+        self._heartbeat.join()
+        with contextlib.suppress(OSError):  # storage that is away; the claim then counts as a dead process's
+            if self._is_mine():
+                self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # where nothing was done, nothing is left behind
             self.path.parent.rmdir()
+
+    def check(self, look: bool = False) -> None:
+        """Raise :class:`ClaimLostError` if the claim is lost: to be called between two pieces of work.
+
+        ``look`` at the claim now, as before writing; else what counts is what the last look found, seconds ago.
+        """
+        if look and not self.lost.is_set():
+            self._look()
+        if not self.lost.is_set():
+            return
+        other = read_claim(self.path)
+        if other:
+            raise ClaimLostError(
+                f"Process {other.get('pid', '?')} on {other.get('host', '?')} has taken over {self.path.parent}, as "
+                "this one stood still for too long: stopped, to leave it to the other."
+            )
+        raise ClaimLostError(f"{self.path.parent} was removed or moved while it was worked in: stopped.")
 
     def _take(self) -> bool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            self._create()
         except FileNotFoundError:  # in this very moment another left the directory empty, and removed it
             return self._take()
         except FileExistsError:
             return alive(self.path) is False and self._take_over()
+        return True
+
+    def _create(self) -> None:
+        handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         try:
             with os.fdopen(handle, "w") as file:
                 json.dump(self.owner, file)
         except OSError:  # a full disk: an empty claim would keep others away for nothing
             self.path.unlink(missing_ok=True)
             raise
-        return True
 
     def _take_over(self) -> bool:
         """Remove the dead owner's claim and try for one's own.
@@ -102,21 +136,36 @@ class Claim:
         finally:
             turn.unlink(missing_ok=True)
 
-    def _mine(self) -> bool:
-        return (read_claim(self.path) or {}).get("token") == self.owner["token"]
+    def _is_mine(self) -> bool | None:
+        """None: it is not there, or cannot be made out."""
+        try:
+            return json.loads(self.path.read_text(encoding="utf-8"))["token"] == self.owner["token"]
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            return None
+
+    def _look(self) -> None:
+        """See whether the claim is still ours, and keep it fresh."""
+        with self._looking, contextlib.suppress(OSError):
+            # An OSError is storage that is away for a moment; if another takes over meanwhile, a later look finds it.
+            for again in range(LOOKS):
+                self._over.wait(again * BEAT_SECONDS / 10)  # perhaps it is being written at this moment
+                mine = self._is_mine()
+                if mine:
+                    os.utime(self.path)
+                    return
+                if mine is None and not self.path.exists():
+                    try:
+                        self._create()  # somebody removed no more than the claim: it is free, and ours again
+                    except FileNotFoundError:  # the whole directory is gone
+                        break
+                    except FileExistsError:  # another was faster
+                        continue
+                    return
+            self.lost.set()
 
     def _beat(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
-            try:
-                os.utime(self.path)
-            except FileNotFoundError:
-                pass
-            except OSError:
-                continue  # storage that is away for a moment; if it stays away, others may take over
-            if not self._mine():
-                # We were away so long that another took over. To write anything now would be to disturb it.
-                print("Another process has taken over this run; stopping.", flush=True)
-                os._exit(EXIT_TAKEN_OVER)
+        while not self.lost.is_set() and not self._over.wait(BEAT_SECONDS):
+            self._look()
 
 
 def this_process() -> dict[str, Any]:
@@ -165,8 +214,8 @@ def _machine() -> str:
 
 def _start_of(pid: Any) -> str | None:
     """When a process began, so that a number that is used again is not taken for the same process; None for the dead,
-    also for those whom nobody has buried yet."""
+    also for those whose parent has not asked yet how they ended."""
     with contextlib.suppress(OSError, IndexError):
-        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if facts[0] in "ZX" else facts[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]
     return None

@@ -6,5 +6,7 @@ from __future__ import annotations
 class TracrlError(Exception):
     """Something the user can mend: one sentence saying what, where, what was expected and what to do.
 
-    The command line prints it without a traceback and exits with a non-zero status.
+    The command line prints it without a traceback and exits with ``exit_code``.
     """
+
+    exit_code = 1

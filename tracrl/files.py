@@ -8,7 +8,9 @@ import errno
 import json
 import os
 import re
+import secrets
 import shutil
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ def replacing(path: Path) -> Iterator[Path]:
     What was at ``path`` before stays until the very end. A full disk or a missing permission becomes one
     sentence.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
@@ -45,6 +47,14 @@ def replacing(path: Path) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
+def temporary_name(path: Path) -> Path:
+    """A name beside ``path`` that no other process has, nor one on another machine that shares the folder."""
+    if not path.name:
+        raise TracrlError(f"{path} is a folder; expected the name of a file to write.")
+    start = os.fsdecode(os.fsencode(path.name)[:120])  # the whole name may be at most 255 bytes
+    return path.with_name(f".{start}.{socket.gethostname()[:40]}.{os.getpid()}.{secrets.token_hex(8)}.part")
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """For files that are added to: a full disk or a missing permission becomes one sentence."""
@@ -52,6 +62,25 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TracrlError(_cannot_write(path, error)) from error
+
+
+class AppendedFile:
+    """A file that is added to. Nothing stays behind in memory, where a full disk would bring it up again on closing."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+
+    def write(self, content: bytes) -> None:
+        with writing(self.path):
+            while content:
+                content = content[self._file.write(content) :]
+
+    def close(self) -> None:
+        with writing(self.path):
+            self._file.close()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -64,7 +93,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TracrlError(f"{path} is missing; {path.parent} is not a run directory, or not a whole one.") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TracrlError(f"{path} cannot be read as JSON ({error}); it was edited or cut off.") from error
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import torch
 import tracrl
 from tests.conftest import make_small_data
 from tracrl.checkpoints import Checkpoint
-from tracrl.claims import BusyError, Claim, this_process
+from tracrl.claims import BusyError, Claim, ClaimLostError, this_process
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
@@ -350,6 +351,40 @@ def test_a_checkpoint_of_other_contents_is_said(
     save_tensors(path, {**there.tensors, **best}, header, "torch")
     with pytest.raises(TracrlError, match="checkpoint"):
         fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
+
+
+class At(Silence):
+    """Does something after so many updates."""
+
+    def __init__(self, step: int, action: Callable[[], object]):
+        self.at, self.action = step, action
+
+    def advance(self, step: int, phase: str, loss: torch.Tensor) -> None:
+        if step >= self.at:
+            self.at = 10**9
+            self.action()
+
+
+def test_a_run_directory_that_is_removed_ends_the_training_and_not_its_host(
+    small_data: Episodes, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(ClaimLostError, match="run was removed or moved while it was worked in"):
+        fit(SMALL, small_data, limits=LIMITS, out=out, progress=At(5, lambda: shutil.rmtree(out)))
+    assert not (out / "policy.safetensors").exists()
+    assert not (out / "config.json").exists()
+
+
+def test_a_run_that_another_took_over_is_left_to_it(small_data: Episodes, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def take_over() -> None:
+        (out / "claim.json").write_text(json.dumps({**this_process(), "host": "node7", "token": "another's"}))
+
+    with pytest.raises(ClaimLostError, match="on node7 has taken over"):
+        fit(SMALL, small_data, limits=LIMITS, out=out, progress=At(5, take_over))
+    assert not (out / "checkpoint.safetensors").exists()
+    assert not (out / "policy.safetensors").exists()
 
 
 def test_a_full_disk_loses_nothing_that_was_saved(

@@ -82,7 +82,7 @@ def _stopped(error: BaseException, interrupts: Sequence[int]) -> tuple[str, int]
 def _reason(error: BaseException) -> tuple[str, int] | None:
     """A sentence for an error that the user can mend."""
     if isinstance(error, TracrlError):
-        return str(error), 1
+        return str(error), error.exit_code
     if isinstance(error, OSError) and error.filename is None:
         return lost_output(probe=True)
     if isinstance(error, OSError):

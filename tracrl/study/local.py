@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from tracrl.claims import EXIT_TAKEN_OVER, alive
+from tracrl.claims import alive
 from tracrl.errors import TracrlError
 from tracrl.memory import available_memory
 from tracrl.processes import limited_to, number_of
@@ -229,8 +229,6 @@ def outcome_of(process: subprocess.Popen[str]) -> Outcome:
         with contextlib.suppress(ValueError, TypeError):
             return Outcome(**json.loads(lines[-1]))
     code = process.returncode
-    if code == EXIT_TAKEN_OVER:
-        return Outcome("busy", "another process has taken over", final=False)
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory, if nobody did it on purpose)" if -code == signal.SIGKILL else ""

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tracrl.errors import TracrlError
-from tracrl.files import read_json, write_json
+from tracrl.files import read_json, temporary_name, write_json
 from tracrl.report.results import read_run
 from tracrl.study.plan import Plan, StackSpec
 from tracrl.train.directory import RunDirectory
@@ -143,7 +142,7 @@ def read_quietly(path: Path) -> dict[str, Any]:
 def write_quickly(path: Path, value: Any) -> None:
     """A small JSON file that readers see whole or not at all. Not synced: it is written every second or two and
     tells the present, which a crash makes worthless anyway."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = temporary_name(path)
     with contextlib.suppress(OSError):
         aside.write_text(json.dumps(value), encoding="utf-8")
         aside.replace(path)

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-from tracrl.claims import BusyError, Claim
+from tracrl.claims import BusyError, Claim, ClaimLostError
 from tracrl.errors import TracrlError
 from tracrl.files import read_json
 from tracrl.report.results import read_run
@@ -72,7 +72,7 @@ def _attempt(desk: Desk, options: argparse.Namespace) -> Outcome:
             with Claim(store.run(stack).claim, options.patience) as claim:
                 work(stack, store, desk, options, claim)
         return Outcome("done")
-    except BusyError as busy:
+    except (BusyError, ClaimLostError) as busy:
         return Outcome("busy", str(busy), final=False)
     except KeyboardInterrupt as stop:
         return Outcome("stopped", str(stop) or "Stopped.", final=False)

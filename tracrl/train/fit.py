@@ -23,7 +23,7 @@ from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.stopping import stop_requests
 from tracrl.train.directory import RunDirectory, describe
-from tracrl.train.logs import CsvLog, Row, Sink, TensorBoardLog, WandbLog, read_log, rows_of
+from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress, Silence
 from tracrl.train.stack import Precision, Stack, has_half_products
 
@@ -97,10 +97,9 @@ def fit(
         products = choose_precision(precision, chosen)
         stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products))
         if directory is not None:  # only now: data, limits and settings have been accepted
-            if claim is None:
-                closing.enter_context(Claim(directory.claim))
+            claim = claim or closing.enter_context(Claim(directory.claim))
             directory.begin(config, resume)
-        loop = _Loop(method, stack, runs, directory, progress)
+        loop = _Loop(method, stack, runs, directory, claim, progress)
         if directory is not None and directory.checkpoint.exists():
             with restoring(directory.checkpoint):
                 loop.restore(Checkpoint.load(directory.checkpoint))
@@ -146,13 +145,15 @@ class _Loop:
         stack: Stack,
         runs: Sequence[RunSpec],
         directory: RunDirectory | None,
+        claim: Claim | None,
         progress: Progress,
     ):
-        self.method, self.stack, self.runs, self.directory, self.progress = (
+        self.method, self.stack, self.runs, self.directory, self.claim, self.progress = (
             method,
             stack,
             runs,
             directory,
+            claim,
             progress,
         )
         self.pool: SimulatorPool | None = None
@@ -182,6 +183,8 @@ class _Loop:
             metrics = self.stack.update(min(ahead))
             seconds = time.monotonic() - began
             step = self.stack.step
+            if self.claim is not None:
+                self.claim.check()
             turn = max(1, round(min(ahead) * SECONDS_A_TURN / max(seconds, 1e-6)))
             self.progress.advance(step, phase, metrics["loss"])
             if step % log_every == 0 or step == updates:
@@ -213,6 +216,8 @@ class _Loop:
 
         def played(done: int, episodes: int) -> None:
             self.progress.evaluating(done, episodes)
+            if self.claim is not None:
+                self.claim.check()
             if stop.is_set() and done < episodes:
                 self.interrupt()
 
@@ -246,6 +251,8 @@ class _Loop:
     def checkpoint(self) -> None:
         if self.directory is None:
             return
+        if self.claim is not None:
+            self.claim.check(look=True)
         tensors = {_STATE + name: tensor for name, tensor in self.stack.state().items()}
         if self.best is not None:
             tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
@@ -309,11 +316,10 @@ class _Loop:
         if self.directory is None:
             return
         keep = self.resumed_from
-        common = ["step", "phase", "limit", "seed"]
-        scored = [*common, "return", "cost", "normalised_reward", "normalised_cost"]
-        board = TensorBoardLog(self.directory.path / "tensorboard", 0 if keep is None else keep + 1)
-        self.metric_sinks = [CsvLog(self.directory.metrics, [*common, *self.method.metrics], keep), board]
-        self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, keep), board]
+        scored = [*COMMON, "return", "cost", "normalised_reward", "normalised_cost"]
+        boards = tensorboard_logs(self.directory.path / "tensorboard", 0 if keep is None else keep + 1)
+        self.metric_sinks = [CsvLog(self.directory.metrics, [*COMMON, *self.method.metrics], keep), *boards]
+        self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, keep), *boards]
         if wandb is not None:
             online = WandbLog(wandb, self.directory.read_config())
             self.metric_sinks.append(online)

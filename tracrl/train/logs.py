@@ -1,18 +1,27 @@
-"""Where the numbers of a training go: a CSV file, TensorBoard, and W&B for those who ask for it."""
+"""Where the numbers of a training go: a CSV file, TensorBoard if it is installed, W&B for those who ask for it."""
 
 from __future__ import annotations
 
 import csv
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import importlib.util
+import io
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from tracrl.errors import TracrlError
-from tracrl.files import write_csv, writing
+from tracrl.files import AppendedFile, write_csv
 from tracrl.methods.method import RunSpec
 
 Row = dict[str, Any]
+COMMON = ("step", "phase", "limit", "seed")
+"""Columns of every log."""
 
 
 class Sink(Protocol):
@@ -31,52 +40,92 @@ class CsvLog:
         self.columns = list(columns)
         kept = [] if keep_to_step is None else [row for row in read_log(path) if float(row["step"]) <= keep_to_step]
         write_csv(path, kept, self.columns)
-        self._path = path
-        self._file = path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, self.columns, restval="")
+        self._file = AppendedFile(path)
 
     def write(self, row: Row) -> None:
-        with writing(self._path):
-            self._writer.writerow(
-                {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items() if k in self.columns}
-            )
-            self._file.flush()
+        line = io.StringIO()
+        csv.DictWriter(line, self.columns, restval="").writerow(
+            {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items() if k in self.columns}
+        )
+        self._file.write(line.getvalue().encode())
 
     def close(self) -> None:
-        with writing(self._path):
-            self._file.close()
+        self._file.close()
 
 
 def read_log(path: Path) -> list[dict[str, str]]:
     """The whole lines of a log; none if there is no file."""
-    if not path.exists():
+    try:
+        text = path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(whole.splitlines(), strict=True)
+        rows = [row for row in reader if None not in row.values() and None not in row]
+        if whole and (missing := [column for column in COMMON if column not in (reader.fieldnames or ())]):
+            raise ValueError(f"it has no column {missing[0]}")
+        for row in rows:
+            _check(row)
+    except FileNotFoundError:
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        return [row for row in reader if None not in row.values() and None not in row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise TracrlError(
+            f"{path} is not a log written by tracrl, or was edited ({error}): remove it, or put back what was there."
+        ) from error
+    return rows
+
+
+def _check(row: Mapping[str, str]) -> None:
+    for column, value in row.items():
+        if column == "phase" or (value == "" and column not in COMMON):
+            continue
+        try:
+            number = float(int(value)) if column in ("step", "seed") else float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"its column {column} holds {value!r:.40}, where a number was expected")
+
+
+def tensorboard_logs(directory: Path, purge_from: int) -> list[Sink]:
+    """For TensorBoard, where it is installed: the extra ``tensorboard``."""
+    return [TensorBoardLog(directory, purge_from)] if importlib.util.find_spec("tensorboard") else []
 
 
 class TensorBoardLog:
-    """One TensorBoard run for each (limit, seed)."""
+    """One TensorBoard run for each (limit, seed).
+
+    Its files are written here and not by TensorBoard's own writer: that has a thread, in which a full disk ends in a
+    traceback and nobody is told.
+    """
 
     def __init__(self, directory: Path, purge_from: int):
+        """``purge_from``: on resuming, what an earlier file says of this step and later ones does not count."""
         # Slow to import, and only needed here.
-        writer: Any = importlib.import_module("torch.utils.tensorboard").SummaryWriter
-        self._make: Callable[[str], Any] = lambda name: writer(str(directory / name), purge_step=purge_from)
-        self._writers: dict[str, Any] = {}
+        self._protocol: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
+        self._writer: Any = importlib.import_module("tensorboard.summary.writer.record_writer").RecordWriter
+        self._directory, self._purge_from = directory, purge_from
+        self._files: dict[str, AppendedFile] = {}
 
     def write(self, row: Row) -> None:
-        name = f"limit{row['limit']}-seed{row['seed']}"
-        if name not in self._writers:
-            self._writers[name] = self._make(name)
-        writer = self._writers[name]
-        for key, value in row.items():
-            if isinstance(value, float) and key != "limit":
-                writer.add_scalar(key, value, row["step"])
+        values = [
+            {"tag": key, "simple_value": value}
+            for key, value in row.items()
+            if isinstance(value, float) and key != "limit"
+        ]
+        self._add(f"limit{row['limit']}-seed{row['seed']}", step=row["step"], summary={"value": values})
+
+    def _add(self, run: str, **event: Any) -> None:
+        if run not in self._files:
+            # TensorBoard reads the files of a run in the order of their names.
+            name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+            self._files[run] = AppendedFile(self._directory / run / name)
+            self._add(run, file_version="brain.Event:2")
+            self._add(run, step=self._purge_from, session_log={"status": self._protocol.SessionLog.START})
+        content = self._protocol.Event(wall_time=time.time(), **event).SerializeToString()
+        self._writer(self._files[run]).write(content)
 
     def close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
+        for file in self._files.values():
+            file.close()
 
 
 class WandbLog:
