@@ -256,7 +256,7 @@ def test_two_data_sets_of_one_task_are_counted_as_such(tmp_path: Path) -> None:
 
 
 def test_without_ablations_notes_or_best_policies_nothing_empty_is_shown(tmp_path: Path) -> None:
-    run = write_run(tmp_path, sealed=False)
+    run = write_run(tmp_path, with_checksums=False)
     (run / "best_scores.json").unlink()
     with Chromium() as browser:
         browser.open(make_report([tmp_path], None, Console(file=io.StringIO()), figures=False))

@@ -136,10 +136,22 @@ def test_the_command_prints_the_table_and_where_the_rest_is(runs: Path, tmp_path
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_a_damaged_run_stops_the_report_before_anything_is_written(runs: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_listed_and_the_report_is_written(runs: Path, tmp_path: Path) -> None:
     bad = write_run(tmp_path)
     (bad / "scores.json").write_text("{}")
-    with pytest.raises(TracrlError, match=r"scores.json is not what the run wrote"):
+    good = next(runs.glob("BallRun-bc-all*"))
+    console = Console(file=io.StringIO(), width=120)
+    page = make_report([good, tmp_path], tmp_path / "out", console, figures=False)
+    sentence = f"{bad / 'scores.json'} is not what the run wrote"
+    assert f"unreadable: {sentence}" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert (page.parent / "unreadable.txt").read_text().startswith(sentence)
+    assert page_data(page)["unreadable"][0].startswith(sentence)  # type: ignore[index]
+
+
+def test_where_nothing_can_be_read_nothing_is_written(runs: Path, tmp_path: Path) -> None:
+    bad = write_run(tmp_path)
+    (bad / "scores.json").write_text("{}")
+    with pytest.raises(TracrlError, match=r"No finished run lies below .*scores.json is not what the run wrote"):
         make_report([tmp_path], None, Console(file=io.StringIO()))
     assert not (tmp_path / "report").exists()
     (tmp_path / "file").touch()

@@ -14,9 +14,10 @@ from tests.study.made_up import ball_episodes, write_run
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
 from tracrl.methods.trac import TraC
-from tracrl.report.results import collect, nearest_preset, read_run
+from tracrl.report.collection import collect
+from tracrl.report.results import nearest_preset, read_run
 from tracrl.tasks.table import get_task
-from tracrl.train.checksums import seal
+from tracrl.train import checksums
 from tracrl.train.directory import identity_of
 
 DSRL_BALL = {"file": get_task("BallRun").dataset_file, "task": "BallRun", "episodes": get_task("BallRun").episodes}
@@ -50,7 +51,7 @@ def test_a_run_that_was_really_trained_is_read(tmp_path: Path) -> None:
     assert first.stack.changes == {"updates": 20, "clone_updates": 10, "batch_size": 4, "hidden": [8]}
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert identity_of(config) == config["identity"]
-    # An edit that nobody sealed against shows in the log of evaluations.
+    # An edit without checksums shows in the log of evaluations.
     edit(tmp_path / "run" / "scores.json", lambda scores: scores["returns"][0].__setitem__(0, 1300.0))  # type: ignore[index]
     with pytest.raises(TracrlError, match=r"scores.json does not agree with the last lines of evaluations.csv"):
         read_run(tmp_path / "run")
@@ -112,7 +113,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("with_checksums", [True, False])
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -139,36 +140,34 @@ def cut(path: Path) -> None:
         ("metrics.csv", lambda p: p.write_bytes(b"\xff" + p.read_bytes())),
     ],
 )
-def test_what_was_edited_or_cut_is_refused_in_a_sentence(
-    tmp_path: Path, name: str, damage: Callable[[Path], object], sealed: bool
+def test_what_was_edited_or_cut_is_listed_in_a_sentence_and_stops_nothing(
+    tmp_path: Path, name: str, damage: Callable[[Path], object], with_checksums: bool
 ) -> None:
     good = write_run(tmp_path, eta=0.5)
-    bad = write_run(tmp_path, sealed=sealed)
+    bad = write_run(tmp_path, with_checksums=with_checksums)
     damage(bad / name)
-    with pytest.raises(TracrlError) as refused:
-        collect([tmp_path])
-    sentence = str(refused.value)
+    found = collect([tmp_path])
+    (sentence,) = found.unreadable
     assert str(bad) in sentence
     assert name.split(".", maxsplit=1)[0] in sentence
     assert "\n" not in sentence
-    found = collect([tmp_path], skip_damaged=True)
     assert {r.stack.path for r in found.results} == {good}
-    assert found.notes == (f"Left out: {sentence}",)
+    assert found.notes == ()
 
 
-def test_a_seal_sees_what_the_numbers_do_not_show(tmp_path: Path) -> None:
+def test_checksums_see_what_the_numbers_do_not_show(tmp_path: Path) -> None:
     """Two episodes exchanged between runs, a curve made prettier: consistent, and still not what was written."""
     run = write_run(tmp_path)
     lines = (run / "evaluations.csv").read_text().splitlines()
     (run / "evaluations.csv").write_text("\n".join([lines[0], lines[2], lines[1], *lines[3:]]) + "\n")
     with pytest.raises(TracrlError, match=r"evaluations.csv is not what the run wrote: it was edited"):
         collect([tmp_path])
-    seal(run)
+    checksums.write(run)
     (run / "best_scores.json").unlink()
     with pytest.raises(TracrlError, match=r"best_scores.json was removed after the run"):
         collect([tmp_path])
-    (run / "seal.json").write_text('{"anything": 1}')
-    with pytest.raises(TracrlError, match=r"seal.json was edited"):
+    (run / "checksums.json").write_text('{"anything": 1}')
+    with pytest.raises(TracrlError, match=r"checksums.json was edited"):
         collect([tmp_path])
 
 
@@ -180,18 +179,17 @@ def test_a_copy_counts_once(tmp_path: Path) -> None:
     assert found.notes == (f"{tmp_path / 'b' / 'copy'} is a copy of {run} and is counted once.",)
 
 
-def test_the_same_identity_with_different_results_is_refused(tmp_path: Path) -> None:
+def test_the_same_identity_with_different_results_counts_once_and_is_listed(tmp_path: Path) -> None:
     one = write_run(tmp_path / "a")
     other = write_run(tmp_path / "b", reward=0.7)
     assert one.name == other.name
-    with pytest.raises(TracrlError) as refused:
-        collect([tmp_path])
+    found = collect([tmp_path])
     identity = json.loads((one / "config.json").read_text())["identity"]
-    assert str(refused.value) == (
-        f"{one} and {other} are the same run (TraC on BallRun, identity {identity}) with different results: "
-        "keep one of them."
+    assert found.unreadable == (
+        f"{other} is left out: it and {one} are the same run (TraC on BallRun, identity {identity}) with different "
+        "results; keep one of them.",
     )
-    assert len(collect([tmp_path], skip_damaged=True).results) == 9
+    assert {r.stack.path for r in found.results} == {one}
 
 
 def test_runs_that_are_part_of_two_stacks_count_once(tmp_path: Path) -> None:
@@ -201,7 +199,9 @@ def test_runs_that_are_part_of_two_stacks_count_once(tmp_path: Path) -> None:
     assert len(found.results) == 10
     assert [r.stack.path for r in found.results if (r.limit, r.seed) == (10, 0)] == [many]
     assert [(r.limit, r.seed) for r in found.results if r.stack.path == alone] == [(80, 0)]
-    assert found.notes == (f"1 run of {alone} is part of {many} too and counted once, from there.",)
+    assert found.notes == (
+        f"1 run of {alone} is part of {many} too and counted once, from there (1 of them with other scores).",
+    )
 
 
 def test_nothing_there_is_said(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from rich.console import Console
 from tests.report.test_results import DSRL_BALL
 from tests.study.made_up import write_run
 from tracrl.evaluation.scores import Scores
+from tracrl.report.collection import collect
 from tracrl.report.groups import Cell, Overview, find_ablations, overview
 from tracrl.report.page import page_data
 from tracrl.report.published import published_ablations, published_results
-from tracrl.report.results import collect
 from tracrl.report.tables import (
     ablation_grid,
     main_grid,
@@ -27,7 +27,7 @@ from tracrl.report.tables import (
     statistics_grid,
 )
 from tracrl.tasks.table import get_task
-from tracrl.train.checksums import seal
+from tracrl.train import checksums
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_cell_is_the_mean_over_limits_seeds_and_episodes_by_hand(tmp_path: Pat
     Scores("BallRun", (10.0, 20.0), (0, 0), task.min_return + rewards * span, costs, np.full((2, 2), 100)).save(
         run / "scores.json"
     )
-    seal(run)
+    checksums.write(run)
     cell = Cell.of(collect([tmp_path]).results, "final")
     assert cell is not None
     assert cell.reward == pytest.approx(0.55)
@@ -252,13 +252,14 @@ def test_a_half_finished_ablation_is_not_in_the_main_table_either(tmp_path: Path
     """The preset has one seed so far, the variant three: the two that are not compared are still the variant's."""
     write_run(tmp_path, seeds=[0])
     write_run(tmp_path, eta=1.0)
-    results = collect([tmp_path]).results
+    collection = collect([tmp_path])
+    results = collection.results
     ablations = find_ablations(results)
     assert {len(runs) for runs in ablations[0].results.values()} == {3}
     found = overview(results, ablations)
     assert [column.label for column in found.columns] == ["TraC"]
     assert [len(runs) for runs in found.results.values()] == [3]
-    told = page_data(results, found, ablations, [])["cells"]
+    told = page_data(collection, found, ablations)["cells"]
     assert [(cell["main"], len(cell["runs"])) for cell in told] == [(True, 3), (False, 9)]
 
 

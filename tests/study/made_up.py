@@ -14,10 +14,11 @@ from tracrl.data.hdf5 import write_hdf5
 from tracrl.evaluation.scores import Scores
 from tracrl.files import write_csv, write_json
 from tracrl.methods.registry import get_method
-from tracrl.study.data_facts import DataFacts
-from tracrl.study.plan import StackSpec, changed
+from tracrl.study.known_data import KnownDataSet
+from tracrl.study.settings import changed
+from tracrl.study.stack import StackSpec
 from tracrl.tasks.table import get_task
-from tracrl.train.checksums import seal
+from tracrl.train import checksums
 
 TINY = ("hidden=[8]", "trac.batch_size=4", "trac.updates=60", "trac.clone_updates=20", "trac.warmup=5")
 TINY_CLONING = ("hidden=[8]", "bc-all.batch_size=8", "bc-all.updates=60")
@@ -64,7 +65,7 @@ def write_run(
     source: Mapping[str, Any] | None = None,
     data: str | None = None,
     preset: Literal["full", "fast"] = "fast",
-    sealed: bool = True,
+    with_checksums: bool = True,
     **changes: Any,
 ) -> Path:
     """A finished run directory with made-up results around a normalised reward and cost."""
@@ -72,7 +73,7 @@ def write_run(
     told = {"file": f"{task}.hdf5", "made_by": "made up for the tests", "task": task} if source is None else source
     settings = changed(get_method(method).preset(facts.suite, preset), changes)
     fingerprint = data or f"{hash_of(task):032x}"
-    known = DataFacts("nowhere", fingerprint, int(told.get("episodes", 40)), 800, task, told)
+    known = KnownDataSet("nowhere", fingerprint, int(told.get("episodes", 40)), 800, task, told)
     stack = StackSpec(task, settings, tuple(limits), tuple(seeds), known, episodes)
     path = out / stack.name
     generator = np.random.default_rng(abs(hash_of(stack.name)))
@@ -106,8 +107,8 @@ def write_run(
     final.save(path / "scores.json")
     best.save(path / "best_scores.json")
     (path / "policy.safetensors").write_bytes(b"weights")
-    if sealed:
-        seal(path)
+    if with_checksums:
+        checksums.write(path)
     return path
 
 

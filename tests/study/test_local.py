@@ -20,14 +20,15 @@ from rich.console import Console
 
 from tests.study.made_up import TINY, TINY_CLONING, write_ball_data
 from tracrl.claims import Claim, read_claim
+from tracrl.cli.study import StudyOptions, study
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.policies.load import load_policy
-from tracrl.study.board import duration
-from tracrl.study.command import StudyOptions, state_of, study
+from tracrl.study.board import duration, state_of
 from tracrl.study.local import Machine, outcome_of, run_locally, start_worker
 from tracrl.study.measured import Rates, estimate
-from tracrl.study.plan import Plan, StackSpec, make_plan
+from tracrl.study.plan import Plan, make_plan
+from tracrl.study.stack import StackSpec
 from tracrl.study.store import Outcome, Store
 
 LONG = ("hidden=[8]", "trac.batch_size=4", "trac.updates=700", "trac.clone_updates=300", "trac.warmup=5")
@@ -85,7 +86,7 @@ def test_one_that_fails_does_not_stop_the_others(ball_data: Path, tmp_path: Path
     (failure,) = board.failures()
     assert failure.reason.startswith("Only ")
     assert "segments are safe at cost limit 10, fewer than a batch of 39" in failure.reason
-    log = store.desk(failure.stack).log
+    log = store.assignment(failure.stack).log
     assert failure.reason in log.read_text()
     lines = said(console).splitlines()
     assert f"FAILED: TraC on BallRun: {failure.reason} Log: {log}" in lines
@@ -130,7 +131,7 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on(
     assert board.count("done") == 1
     assert "trying again: TraC on BallRun: Its process was killed by SIGKILL" in said(console)
     assert "going on: TraC on BallRun" in said(console)
-    assert "Going on after update" in store.desk(stack).log.read_text()
+    assert "Going on after update" in store.assignment(stack).log.read_text()
     assert not store.run(stack).claim.exists()
     same_result(store.path, undisturbed.path, stack)
 
@@ -161,7 +162,7 @@ def test_a_short_calibration_gives_a_rate(ball_data: Path, tmp_path: Path, monke
     plan, store = tiny_plan(), Store(tmp_path / "runs")
     store.prepare(plan)
     assert estimate(plan, store, "cpu", 1).seconds is None
-    worker.calibrate(plan.stacks[0], store.desk(plan.stacks[0]), Namespace(device="cpu", cores=1))
+    worker.calibrate(plan.stacks[0], store.assignment(plan.stacks[0]), Namespace(device="cpu", cores=1))
     told = estimate(plan, store, "cpu", 1)
     assert told.unknown == 0
     assert told.seconds is not None
@@ -251,7 +252,7 @@ def test_killed_and_stopped_on_the_way_it_ends_as_if_nothing_had_been(
     assert "Stopping: every run is being saved" in output
     assert "Nothing is lost: the same command goes on with what is not done." in output
     assert not someone_at_work()
-    outcomes = [store.desk(stack).last_outcome() for stack in stacks]
+    outcomes = [store.assignment(stack).last_outcome() for stack in stacks]
     assert any(
         o is not None and o.state == "stopped" and "updates; all of them are kept in" in o.reason for o in outcomes
     )
@@ -283,13 +284,13 @@ def test_a_training_of_the_same_run_is_waited_for(ball_data: Path, tmp_path: Pat
     (stack,) = plan.stacks
     store.prepare(plan)
     with Claim(store.run(stack).claim):  # as tracrl train holds it
-        assert state_of(stack, store) == "at work"
-        worker = start_worker(store.desk(stack), store, device="cpu", cores=(0,))
+        assert state_of(stack, store, store.inventory()) == "at work"
+        worker = start_worker(store.assignment(stack), store, device="cpu", cores=(0,))
         worker.wait()
         outcome = outcome_of(worker)
     assert outcome.state == "busy"
     assert f"is at work in {store.run(stack).path}" in outcome.reason
-    assert state_of(stack, store) == "new"
+    assert state_of(stack, store, store.inventory()) == "new"
 
 
 def test_what_was_scored_over_other_episodes_is_scored_as_asked(ball_data: Path, tmp_path: Path) -> None:
@@ -304,7 +305,7 @@ def test_what_was_scored_over_other_episodes_is_scored_as_asked(ball_data: Path,
     assert store.run(stack).policy.read_bytes() == weights
     assert np.array_equal(Scores.load(store.run(stack).scores).returns[:, :2], two.returns)
 
-    # Edited scores are made anew; an edited log cannot be, and no new seal hides it.
+    # Edited scores are made anew; an edited log cannot be, and no new checksum hides it.
     whole = store.run(stack).scores.read_bytes()
     store.run(stack).scores.write_bytes(whole.replace(b"100", b"099"))
     assert not store.done(more.stacks[0])
@@ -402,13 +403,13 @@ def test_cores_and_memory_bound_how_many_run_side_by_side(
 
     monkeypatch.setattr(local, "start_worker", start)
     monkeypatch.setattr(local, "SECONDS_A_LOOK", 0.0)
-    hire = local._Crew._hire
+    start_all = local._Workers._start
 
-    def count(self: local._Crew) -> None:
-        hire(self)
+    def count(self: local._Workers) -> None:
+        start_all(self)
         at_once.append(len(self.at_work))
 
-    monkeypatch.setattr(local._Crew, "_hire", count)
+    monkeypatch.setattr(local._Workers, "_start", count)
     plan = tiny_plan("delta", limits=[5, 10, 15], seeds=[0, 1, 2])
 
     def shares(cores: int, gibibytes: float, gpus: int = 0, **options: int) -> tuple[list[int], int]:
@@ -445,7 +446,7 @@ def test_on_a_terminal_it_is_a_picture(ball_data: Path, tmp_path: Path) -> None:
         board.started(desirable)
         watch = {"cores": 1, "updates": 30, "training": 3.0, "episodes": 2, "evaluating": 1.0}
         progress = {"step": 30, "updates": 60, "phase": "classification", "watch": watch, "reward": 0.5, "cost": 0.25}
-        store.desk(both).progress.write_text(json.dumps(progress))
+        store.assignment(both).progress.write_text(json.dumps(progress))
         board.tick()
         shown = said(console)
         assert "sides: 0 of 3 done, 2 running, 1 waiting; about " in shown

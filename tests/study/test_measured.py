@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tracrl.study.measured import Measurement, Rates, kind_of, memory_of
-from tracrl.study.plan import StackSpec, make_plan
+from tracrl.study.plan import make_plan
+from tracrl.study.stack import StackSpec
 
 
 def stack(seeds: list[int], **options: Any) -> StackSpec:

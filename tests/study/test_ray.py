@@ -155,7 +155,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(
         driver.kill()
     assert driver.returncode == 0, output
     (stack,) = hit
-    log = store.desk(stack).log.read_text()  # type: ignore[arg-type]
+    log = store.assignment(stack).log.read_text()  # type: ignore[arg-type]
     assert log.count("process ") == 2, "it was started twice"
     assert "Going on after update" in log
 
@@ -192,7 +192,7 @@ def test_stopped_or_killed_it_is_saved_and_a_second_start_goes_on(
     step = 0
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        until(lambda before=step: store.desk(stack).read_progress().get("step", 0) > before + 50)  # type: ignore[misc]
+        until(lambda before=step: store.assignment(stack).read_progress().get("step", 0) > before + 50)  # type: ignore[misc]
         driver.send_signal(number)
         output, _ = driver.communicate(timeout=120)
         assert driver.returncode == code, output
@@ -203,7 +203,7 @@ def test_stopped_or_killed_it_is_saved_and_a_second_start_goes_on(
         step = reached
     last = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert last.returncode == 0, last.stdout + last.stderr
-    assert f"Going on after update {step} of 6000" in store.desk(stack).log.read_text()
+    assert f"Going on after update {step} of 6000" in store.assignment(stack).log.read_text()
 
 
 def test_no_cluster_is_said(ball_data: Path, tmp_path: Path) -> None:

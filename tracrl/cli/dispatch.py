@@ -29,10 +29,11 @@ from tracrl.cli.data import (
     data_inspect,
 )
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
+from tracrl.cli.report import ReportOptions, report
+from tracrl.cli.study import StudyOptions, study
 from tracrl.cli.tasks import MethodsOptions, SimsOptions, TasksOptions, methods, sims, tasks
 from tracrl.cli.train import TrainOptions, train
 from tracrl.errors import TracrlError
-from tracrl.study.command import ReportOptions, StudyOptions, report, study
 
 EXIT_UNFORESEEN = 70  # EX_SOFTWARE of sysexits.h
 

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
+from tracrl.report.collection import collect
 from tracrl.report.figures import plot_all
 from tracrl.report.groups import find_ablations, overview
 from tracrl.report.page import make_page
-from tracrl.report.results import collect
 from tracrl.report.tables import (
     Grid,
     ablation_grid,
@@ -26,11 +26,9 @@ from tracrl.report.tables import (
 FORMATS = {"txt": Grid.text, "md": Grid.markdown, "tex": Grid.latex, "csv": Grid.csv}
 
 
-def make_report(
-    paths: Sequence[Path], out: Path | None, console: Console, *, skip_damaged: bool = False, figures: bool = True
-) -> Path:
+def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, figures: bool = True) -> Path:
     """Write the report below ``out`` and show the main table; the page's path."""
-    collection = collect(paths, skip_damaged=skip_damaged)
+    collection = collect(paths)
     out = out or paths[0] / "report"
     if out.exists() and not out.is_dir():
         raise TracrlError(f"{out} is a file; --out is the directory for the report.")
@@ -52,14 +50,17 @@ def make_report(
     _write(out / "tables" / "runs.csv", runs_csv(collection.results))
     if figures:
         plot_all(found, ablations, out / "figures")
+    _write(out / "unreadable.txt", "".join(f"{sentence}\n" for sentence in collection.unreadable))
     page = out / "report.html"
-    _write(page, make_page(collection.results, found, ablations, list(grids.values()), collection.notes))
+    _write(page, make_page(collection, found, ablations, list(grids.values())))
 
     final.show(console)
     for name, grid in grids.items():
         if name.startswith("ablation-"):
             console.print()
             grid.show(console)
+    for sentence in collection.unreadable:
+        console.print(f"unreadable: {sentence}", markup=False, soft_wrap=True)
     for note in collection.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print(

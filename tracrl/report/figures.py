@@ -17,7 +17,7 @@ from tracrl.report.run_figures import COLOURS as SEVEN
 from tracrl.report.run_figures import SAFE_COLOUR
 from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
 from tracrl.report.tables import published_value, solved, strata_of
-from tracrl.study.plan import shown
+from tracrl.study.studies import shown
 
 FORMATS = ("png", "svg")
 COLOURS = (*SEVEN, "#8A6D3B")  # the paper has eight methods

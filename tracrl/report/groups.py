@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tracrl.report.results import Result, StackFacts, nearest_preset
-from tracrl.study.plan import STUDIES, SYMBOLS, in_paper_order, shown
+from tracrl.report.results import Result, StackMetadata
+from tracrl.study.studies import STUDIES, SYMBOLS, in_paper_order, shown
 from tracrl.tasks.table import SUITES, all_tasks
 
 SETTINGS = {name: study.setting for name, study in STUDIES.items() if study.setting is not None}
@@ -154,13 +154,13 @@ def _ablation(
 ) -> Ablation | None:
     groups: dict[tuple[Row, str], dict[Any, list[Result]]] = {}
     for result in results:
-        facts = result.stack
+        stack = result.stack
         # Another method's setting of the same name is another setting.
-        if facts.method != "trac" or setting not in facts.settings:
+        if stack.method != "trac" or setting not in stack.settings:
             continue
-        rest = json.dumps({k: v for k, v in facts.settings.items() if k != setting}, sort_keys=True)
-        values = groups.setdefault((rows[_row_key(facts)], rest), {})
-        values.setdefault(facts.settings[setting], []).append(result)
+        rest = json.dumps({k: v for k, v in stack.settings.items() if k != setting}, sort_keys=True)
+        values = groups.setdefault((rows[_row_key(stack)], rest), {})
+        values.setdefault(stack.settings[setting], []).append(result)
     chosen: dict[tuple[Row, Any], tuple[Result, ...]] = {}
     notes: list[str] = []
     for (row, _), values in groups.items():
@@ -203,40 +203,39 @@ def _only_in_ablations(ablations: Sequence[Ablation]) -> set[tuple[str, str, str
 def _rows(results: Iterable[Result]) -> dict[tuple[str, str], Row]:
     """In the order of the table of tasks."""
     first = {_row_key(result.stack): result.stack for result in results}
-    tasks = Counter(facts.task for facts in first.values())
-    alike = Counter((facts.task, facts.data_episodes) for facts in first.values())
+    tasks = Counter(stack.task for stack in first.values())
+    alike = Counter((stack.task, stack.data_episodes) for stack in first.values())
 
-    def label(facts: StackFacts) -> str:
-        if tasks[facts.task] == 1:
-            return facts.task
-        apart = f", {facts.fingerprint[:6]}" if alike[facts.task, facts.data_episodes] > 1 else ""
-        return f"{facts.task} ({facts.data_episodes} episodes{apart})"
+    def label(stack: StackMetadata) -> str:
+        if tasks[stack.task] == 1:
+            return stack.task
+        apart = f", {stack.fingerprint[:6]}" if alike[stack.task, stack.data_episodes] > 1 else ""
+        return f"{stack.task} ({stack.data_episodes} episodes{apart})"
 
     order = {name: i for i, name in enumerate(all_tasks())}
     return {
         key: Row(
-            task=facts.task,
-            suite=facts.suite,
-            fingerprint=facts.fingerprint,
-            label=label(facts),
-            source=facts.source,
-            from_dsrl=facts.from_dsrl,
+            task=stack.task,
+            suite=stack.suite,
+            fingerprint=stack.fingerprint,
+            label=label(stack),
+            source=stack.source,
+            from_dsrl=stack.from_dsrl,
         )
-        for key, facts in sorted(first.items(), key=lambda item: (order[item[0][0]], item[1].data_episodes, item[0]))
+        for key, stack in sorted(first.items(), key=lambda item: (order[item[0][0]], item[1].data_episodes, item[0]))
     }
 
 
-def _row_key(facts: StackFacts) -> tuple[str, str]:
-    return facts.task, facts.fingerprint
+def _row_key(stack: StackMetadata) -> tuple[str, str]:
+    return stack.task, stack.fingerprint
 
 
-def _variant_key(facts: StackFacts) -> tuple[str, str, str]:
-    return *_row_key(facts), json.dumps([facts.method, facts.settings], sort_keys=True)
+def _variant_key(stack: StackMetadata) -> tuple[str, str, str]:
+    return *_row_key(stack), json.dumps([stack.method, stack.settings], sort_keys=True)
 
 
-def _column_key(facts: StackFacts) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    preset, changes = nearest_preset(facts.method, facts.suite, facts.settings)
-    return facts.method, preset, tuple(sorted((name, shown(value)) for name, value in changes.items()))
+def _column_key(stack: StackMetadata) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    return stack.method, stack.preset, tuple(sorted((name, shown(value)) for name, value in stack.changes.items()))
 
 
 def _columns(results: Iterable[Result]) -> dict[tuple[str, str, tuple[tuple[str, str], ...]], Column]:

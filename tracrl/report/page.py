@@ -9,34 +9,28 @@ from importlib import resources
 from typing import Any
 
 import tracrl
+from tracrl.report.collection import Collection
 from tracrl.report.figures import COLOURS, colour_number
 from tracrl.report.groups import Ablation, Cell, Overview, Row, overview
 from tracrl.report.published import CITATION, Published, published_results
 from tracrl.report.results import Result
 from tracrl.report.statistics import Interval, bootstrap, mean
 from tracrl.report.tables import Grid, published_value
-from tracrl.study.plan import STUDIES, shown
+from tracrl.study.studies import STUDIES, shown
 
 
-def make_page(
-    results: Sequence[Result],
-    found: Overview,
-    ablations: Sequence[Ablation],
-    grids: Sequence[Grid],
-    notes: Sequence[str],
-) -> str:
+def make_page(collection: Collection, found: Overview, ablations: Sequence[Ablation], grids: Sequence[Grid]) -> str:
     """The whole page as text."""
     template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # Inside a script element only "<" could end it early.
-    data = json.dumps(page_data(results, found, ablations, notes), ensure_ascii=False, allow_nan=False)
+    data = json.dumps(page_data(collection, found, ablations), ensure_ascii=False, allow_nan=False)
     tables = "\n".join(_table(grid, i == 0) for i, grid in enumerate(grids))
     return template.replace("%TABLES%", tables).replace("%DATA%", data.replace("<", "\\u003c"))
 
 
-def page_data(
-    results: Sequence[Result], found: Overview, ablations: Sequence[Ablation], notes: Sequence[str]
-) -> dict[str, Any]:
+def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablation]) -> dict[str, Any]:
     """What the page's script works with."""
+    results = collection.results
     everything = overview(results)  # with the variants of ablations, which the main table leaves out
     paths = list(dict.fromkeys(r.stack.path for r in results))
     stacks = {r.stack.path: r.stack for r in results}
@@ -67,7 +61,8 @@ def page_data(
             )
     return {
         "about": f"tracrl {tracrl.__version__}. Normalised with DSRL's constants. Published numbers: {CITATION}.",
-        "notes": [*notes, *found.notes],
+        "unreadable": list(collection.unreadable),
+        "notes": [*collection.notes, *found.notes],
         "rows": [_row(row, i) for i, row in enumerate(everything.rows)],
         "columns": [
             {
@@ -85,7 +80,7 @@ def page_data(
                 "identity": stacks[path].identity,
                 "settings": stacks[path].settings,
                 "changes": stacks[path].changes,
-                "versions": stacks[path].versions,
+                "versions": stacks[path].run.versions,
             }
             for path in paths
         ],

@@ -23,7 +23,7 @@ from tracrl.report.groups import Ablation, Cell, Column, Overview, Row, protocol
 from tracrl.report.published import CITATION, Published, published_ablations, published_results
 from tracrl.report.results import Result
 from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
-from tracrl.study.plan import shown
+from tracrl.study.studies import shown
 
 Style = Literal["plain", "unsafe", "safe", "best"]
 NOTHING = "–"

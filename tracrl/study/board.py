@@ -12,8 +12,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tracrl.claims import alive
+from tracrl.study.inventory import Inventory
 from tracrl.study.measured import Measurement, Rates, kind_of
-from tracrl.study.plan import Plan, StackSpec
+from tracrl.study.plan import Plan
+from tracrl.study.stack import StackSpec
 from tracrl.study.store import Outcome, Store
 
 SECONDS_BETWEEN_LINES = 60.0
@@ -42,8 +45,9 @@ class Board:
     def __init__(self, plan: Plan, store: Store, console: Console, device: str, cores: int):
         self.plan, self.store, self.console, self.device, self.cores = plan, store, console, device, cores
         self.entries = {stack.name: Entry(stack) for stack in plan.stacks}
+        inventory = store.inventory()
         for entry in self.entries.values():
-            if store.done(entry.stack):
+            if inventory.done(entry.stack):
                 entry.state, entry.here_before = "done", True
         self.rates = Rates.of(store)
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -54,6 +58,7 @@ class Board:
         self.say(
             f"{self.plan.study}: {_many(len(self.entries), 'stack')}"
             + (f", {before} of them done already" if before else "")
+            + (f"; {_many(self.plan.finished, 'run')} of earlier stacks used as they are" if self.plan.finished else "")
             + f"; runs in {self.store.path}"
         )
         if self._live is not None:
@@ -80,7 +85,7 @@ class Board:
     def ended(self, stack: StackSpec, outcome: Outcome, again: bool = False) -> None:
         """``again``: it will be tried once more."""
         entry = self.entries[stack.name]
-        entry.progress = self.store.desk(stack).read_progress() or entry.progress
+        entry.progress = self.store.assignment(stack).read_progress() or entry.progress
         self.rates = Rates.of(self.store)
         if again or outcome.state == "busy":
             entry.state, entry.reason = "waiting", outcome.reason
@@ -88,7 +93,7 @@ class Board:
                 self.say(f"trying again: {stack.title}: {outcome.reason}")
             return
         entry.state, entry.reason = outcome.state, outcome.reason
-        log = self.store.desk(stack).log
+        log = self.store.assignment(stack).log
         if outcome.state == "done":
             self.say(f"done: {stack.title}{_scores(entry.progress)} ({self.count('done')} of {len(self.entries)})")
         elif outcome.state == "failed":
@@ -98,7 +103,7 @@ class Board:
         """Look at the running ones and show them."""
         for entry in self.entries.values():
             if entry.state == "running":
-                entry.progress = self.store.desk(entry.stack).read_progress() or entry.progress
+                entry.progress = self.store.assignment(entry.stack).read_progress() or entry.progress
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
         elif time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
@@ -152,10 +157,24 @@ class Board:
                 Text(_scores(p).lstrip(": ")),
             )
         failed = [
-            Text(f"  failed: {e.stack.title}: {e.reason} Log: {self.store.desk(e.stack).log}", style="red")
+            Text(f"  failed: {e.stack.title}: {e.reason} Log: {self.store.assignment(e.stack).log}", style="red")
             for e in self.failures()
         ]
         return Group(Text(self.summary(), style="bold"), table, *failed)
+
+
+def state_of(stack: StackSpec, store: Store, inventory: Inventory) -> str:
+    """Where a stack stands, in a word or two."""
+    if stack.data is None:
+        return "no data"
+    if inventory.done(stack):
+        return "done"
+    if alive(store.run(stack).claim):
+        return "at work"
+    before = store.assignment(stack).last_outcome()
+    if before is not None and before.state == "failed":
+        return "failed before"
+    return "goes on" if store.started(stack) else "new"
 
 
 def _measured(entry: Entry, device: str) -> Measurement | None:

@@ -22,8 +22,9 @@ from tracrl.processes import limited_to, number_of
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.measured import Rates, memory_of
-from tracrl.study.plan import Plan, StackSpec
-from tracrl.study.store import Desk, Outcome, Store
+from tracrl.study.plan import Plan
+from tracrl.study.stack import StackSpec
+from tracrl.study.store import Assignment, Outcome, Store
 
 SECONDS_A_LOOK = 0.2
 SECONDS_FOR_BUSY = 5.0
@@ -74,11 +75,9 @@ def run_locally(
     machine = machine or Machine.this()
     used = machine.device(device)
     most = number_of(workers, STACKS_A_GPU * machine.gpus if used == "cuda" else len(machine.cores))
-    store.prepare(plan)
-    board = Board(plan, store, console, used, len(machine.cores))
+    board = Board(store.prepare(plan), store, console, used, len(machine.cores))
     with board, stop_requests() as stop:
-        crew = _Crew(board, machine, used, most, retries, checkpoint_seconds)
-        crew.work(stop)
+        _Workers(board, machine, used, most, retries, checkpoint_seconds).work(stop)
     return board
 
 
@@ -91,7 +90,7 @@ class _Worker:
     memory: int
 
 
-class _Crew:
+class _Workers:
     """The processes at work and what each of them has of the machine."""
 
     def __init__(
@@ -113,18 +112,18 @@ class _Crew:
     def work(self, stop: threading.Event) -> None:
         try:
             while not stop.is_set() and (self.at_work or self.board.waiting()):
-                self._hire()
+                self._start()
                 time.sleep(SECONDS_A_LOOK)
-                self._look()
+                self._check()
             if stop.is_set():
-                self._send_home()
+                self._stop()
         finally:
             for worker in self.at_work:  # only after a second Ctrl-C, or an error of our own
                 worker.process.kill()
                 worker.process.wait()
                 self.board.ended(worker.stack, Outcome("stopped", "Killed."))
 
-    def _hire(self) -> None:
+    def _start(self) -> None:
         """Start as many as there is room for."""
         now = time.monotonic()
         ready = [stack for stack in self.board.waiting() if self.not_before.get(stack.name, 0.0) <= now]
@@ -152,9 +151,9 @@ class _Crew:
             if self.device == "cuda":
                 load = {g: sum(worker.gpu == g for worker in self.at_work) for g in range(self.machine.gpus)}
                 gpu = min(load, key=lambda g: load[g])
-            desk = self.board.store.desk(stack)
+            assignment = self.board.store.assignment(stack)
             process = start_worker(
-                desk,
+                assignment,
                 self.board.store,
                 device=self.device,
                 cores=cores,
@@ -164,7 +163,7 @@ class _Crew:
             self.at_work.append(_Worker(stack, process, cores, gpu, memory))
             self.board.started(stack)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for worker in [w for w in self.at_work if w.process.poll() is not None]:
             self.at_work.remove(worker)
             outcome = outcome_of(worker.process)
@@ -177,7 +176,7 @@ class _Crew:
             self.board.ended(worker.stack, outcome, again)
         self.board.tick()
 
-    def _send_home(self) -> None:
+    def _stop(self) -> None:
         """Have everybody save and stop. A second Ctrl-C comes as KeyboardInterrupt and does not wait."""
         self.board.say("Stopping: every run is being saved (Ctrl-C again stops at once).")
         for worker in self.at_work:
@@ -189,7 +188,7 @@ class _Crew:
 
 
 def start_worker(
-    desk: Desk,
+    assignment: Assignment,
     store: Store,
     *,
     device: str,
@@ -203,7 +202,7 @@ def start_worker(
     environment = limited_to(len(cores))
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = _visible(gpu, os.environ)
-    command = [sys.executable, "-m", "tracrl.study.worker", str(desk.path), "--out", str(store.path)]
+    command = [sys.executable, "-m", "tracrl.study.worker", str(assignment.path), "--out", str(store.path)]
     command += ["--device", device, "--cores", str(len(cores)), "--patience", str(patience)]
     command += ["--checkpoint-seconds", str(checkpoint_seconds), "--parent", str(os.getpid())]
     process = subprocess.Popen(
@@ -238,12 +237,12 @@ def outcome_of(process: subprocess.Popen[str]) -> Outcome:
 
 def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
     """Measure some seconds of each kind of stack whose rate on the used device is not known yet."""
-    for stack in plan.stacks:
+    for stack in store.remaining(plan).stacks:
         if store.done(stack) or Rates.of(store).find(stack, used) is not None:
             continue
         console.print(f"Measuring {stack.title} ...", markup=False, highlight=False)
         store.prepare(Plan(plan.study, (stack,)))
-        worker = start_worker(store.desk(stack), store, device=used, cores=machine.cores[:1], calibrate=True)
+        worker = start_worker(store.assignment(stack), store, device=used, cores=machine.cores[:1], calibrate=True)
         with _killed_at_the_end(worker):
             worker.wait()
         outcome = outcome_of(worker)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tracrl.study.plan import Plan, StackSpec
+from tracrl.study.plan import Plan
+from tracrl.study.stack import StackSpec
 from tracrl.study.store import Store, read_quietly, write_quickly
 from tracrl.tasks.table import get_task
 
@@ -84,7 +85,7 @@ class Rates:
         if found is None or found.seconds_per_episode is None:
             return None
         left = stack.method.updates - updates_done
-        episodes = stack.evaluations * left / stack.method.updates * stack.runs * stack.episodes
+        episodes = stack.evaluations * left / stack.method.updates * len(stack.runs) * stack.episodes
         training = left * found.seconds_per_update / (cores if device == "cpu" else 1)
         return training + episodes * found.seconds_per_episode / cores
 
@@ -153,7 +154,8 @@ class Estimate:
 def estimate(plan: Plan, store: Store, device: str, cores: int) -> Estimate:
     """What is left of a plan on so many cores."""
     rates = Rates.of(store)
-    waiting = [stack for stack in plan.stacks if stack.data is None or not store.done(stack)]
+    inventory = store.inventory()
+    waiting = [stack for stack in plan.stacks if stack.data is None or not inventory.done(stack)]
     # A stack after the other on all the cores takes as long in sum as many side by side on one each.
     seconds = [rates.seconds(stack, device, max(cores, 1)) for stack in waiting]
     known = [s for s in seconds if s is not None]

@@ -29,8 +29,9 @@ from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker
 from tracrl.study.measured import Rates, memory_of
-from tracrl.study.plan import Plan, StackSpec
-from tracrl.study.store import Desk, Outcome, Store
+from tracrl.study.plan import Plan
+from tracrl.study.stack import StackSpec
+from tracrl.study.store import Assignment, Outcome, Store
 
 SECONDS_A_LOOK = 1.0
 PATIENCE = 3 * STALE_SECONDS
@@ -62,8 +63,7 @@ def run_on_ray(
         if device == "cuda" and not gpus:
             raise TracrlError("--device cuda: no machine of the Ray cluster has a GPU; use --device cpu.")
         used = "cuda" if device != "cpu" and gpus else "cpu"
-        store.prepare(plan)
-        board = Board(plan, store, console, used, int(resources.get("CPU", 1)))
+        board = Board(store.prepare(plan), store, console, used, int(resources.get("CPU", 1)))
         rates = Rates.of(store)
         task = ray.remote(_work)
         with board:
@@ -81,7 +81,7 @@ def run_on_ray(
                 # Ray's own retries are for machines and processes that die; what the worker says is an answer.
                 options = {**needs, "max_retries": retries, "retry_exceptions": False, "name": stack.title}
                 reference = task.options(**options).remote(
-                    str(store.desk(stack).path), str(store.path), used, cores, checkpoint_seconds
+                    str(store.assignment(stack).path), str(store.path), used, cores, checkpoint_seconds
                 )
                 pending[reference] = stack
                 board.entries[stack.name].state = "running"
@@ -96,9 +96,9 @@ def run_on_ray(
     return board
 
 
-def _work(desk: str, out: str, device: str, cores: int, checkpoint_seconds: float) -> dict[str, Any]:
+def _work(assignment: str, out: str, device: str, cores: int, checkpoint_seconds: float) -> dict[str, Any]:
     """What runs on the cluster's machines."""
-    if not Desk(Path(desk)).stack.is_file():
+    if not Assignment(Path(assignment)).stack.is_file():
         return asdict(
             Outcome(
                 "failed",
@@ -108,7 +108,7 @@ def _work(desk: str, out: str, device: str, cores: int, checkpoint_seconds: floa
         )
     with _leased_cores(cores) as mine:
         process = start_worker(
-            Desk(Path(desk)),
+            Assignment(Path(assignment)),
             Store(Path(out)),
             device=device,
             cores=mine,

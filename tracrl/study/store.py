@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, temporary_name, write_json
-from tracrl.report.results import read_run
-from tracrl.study.plan import Plan, StackSpec
+from tracrl.study.inventory import Inventory, Remembered
+from tracrl.study.plan import Plan
+from tracrl.study.stack import StackSpec
 from tracrl.train.directory import RunDirectory
 
 State = Literal["done", "failed", "stopped", "busy"]
@@ -44,7 +45,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Desk:
+class Assignment:
     """The files of the work on one stack."""
 
     path: Path
@@ -88,6 +89,7 @@ class Store:
     """A directory of runs."""
 
     path: Path
+    _remembered: Remembered = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def study(self) -> Path:
@@ -100,30 +102,35 @@ class Store:
     def run(self, stack: StackSpec) -> RunDirectory:
         return RunDirectory(self.path / stack.name)
 
-    def desk(self, stack: StackSpec) -> Desk:
-        return Desk(self.study / stack.name)
+    def assignment(self, stack: StackSpec) -> Assignment:
+        return Assignment(self.study / stack.name)
 
     def plan(self, plan: Plan) -> Path:
         return self.study / "plans" / f"{plan.name}.json"
 
-    def prepare(self, plan: Plan) -> None:
-        """Write down what is to be done."""
+    def inventory(self) -> Inventory:
+        """The run directories as they are now."""
+        return Inventory(self.path, self._remembered)
+
+    def remaining(self, plan: Plan) -> Plan:
+        """What there is to do for a plan: of stacks whose runs are partly there, the parts that are missing."""
+        inventory = self.inventory()
+        parts = [part for stack in plan.stacks for part in inventory.parts(stack)]
+        asked, listed = (sum(len(stack.runs) for stack in stacks) for stacks in (plan.stacks, parts))
+        return Plan(plan.study, tuple(parts), asked - listed)
+
+    def prepare(self, plan: Plan) -> Plan:
+        """Write down what was asked for and what is to be done; the latter."""
         write_json(self.plan(plan), plan.to_dict())
-        for stack in plan.stacks:
-            if not self.done(stack):
-                write_json(self.desk(stack).stack, stack.to_dict())
+        remaining, inventory = self.remaining(plan), self.inventory()
+        for stack in remaining.stacks:
+            if not inventory.done(stack):
+                write_json(self.assignment(stack).stack, stack.to_dict())
+        return remaining
 
     def done(self, stack: StackSpec) -> bool:
-        """Trained to the end and scored as asked, and all of it whole. What is not is the worker's to see to."""
-        run = self.run(stack)
-        if not run.finished:
-            return False
-        try:
-            results = read_run(run.path)
-        except TracrlError:
-            return False
-        same = results[0].stack.identity == stack.identity
-        return same and all(len(result.rewards) == stack.episodes for result in results)
+        """Trained to the end and scored as asked, and all of it whole, in whichever stacks its runs were trained."""
+        return self.inventory().done(stack)
 
     def started(self, stack: StackSpec) -> bool:
         """There is something to go on from."""

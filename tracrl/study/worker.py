@@ -1,7 +1,7 @@
-"""A process that works on one stack: ``python -m tracrl.study.worker DESK --out RUNS``.
+"""A process that works on one stack: ``python -m tracrl.study.worker ASSIGNMENT --out RUNS``.
 
-Whatever it and its libraries print goes to the desk's log. Its standard output carries one line alone: the outcome as
-JSON, so that the one who started it learns the reason even where the disk is full.
+Whatever it and its libraries print goes to the assignment's log. Its standard output carries one line alone: the
+outcome as JSON, so that the one who started it learns the reason even where the disk is full.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -24,12 +25,13 @@ from typing import Any, Self
 
 from tracrl.claims import BusyError, Claim, ClaimLostError
 from tracrl.errors import TracrlError
-from tracrl.files import read_json
-from tracrl.report.results import read_run
+from tracrl.files import read_json, replacing
 from tracrl.study.measured import Stopwatch, kind_of
-from tracrl.study.plan import StackSpec
-from tracrl.study.store import Desk, Outcome, Store, write_quickly
-from tracrl.train.checksums import renew, seal
+from tracrl.study.stack import StackSpec
+from tracrl.study.store import Assignment, Outcome, Store, write_quickly
+from tracrl.train import checksums
+from tracrl.train.directory import RunDirectory, describe
+from tracrl.train.finished import RunMetadata, read_finished
 
 EXIT_CODES = {"done": 0, "failed": 1, "busy": 3, "stopped": 130}
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -38,7 +40,7 @@ CALIBRATION_SECONDS = 6.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("desk", type=Path)
+    parser.add_argument("assignment", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--cores", type=int, default=1)
@@ -47,30 +49,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--calibrate", action="store_true", help="measure the rate and train nothing")
     parser.add_argument("--parent", type=int, default=None, help="the process that must be alive")
     options = parser.parse_args(arguments)
-    desk = Desk(options.desk)
+    assignment = Assignment(options.assignment)
     signal.signal(signal.SIGTERM, _interrupt)  # training has its own way to stop; this is for before and after it
     _die_with(options.parent)
-    with _only_the_outcome_on_stdout(desk) as say:
-        outcome = _attempt(desk, options)
+    with _only_the_outcome_on_stdout(assignment) as say:
+        outcome = _attempt(assignment, options)
         if outcome.state != "busy" and not options.calibrate:
             with contextlib.suppress(TracrlError):  # the disk may be full: then the line below has to do
-                desk.write_outcome(outcome)
+                assignment.write_outcome(outcome)
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {outcome.state} {outcome.reason}".rstrip(), flush=True)
         say(json.dumps(asdict(outcome)))
     return EXIT_CODES[outcome.state]
 
 
-def _attempt(desk: Desk, options: argparse.Namespace) -> Outcome:
+def _attempt(assignment: Assignment, options: argparse.Namespace) -> Outcome:
     """Do the work, and put into a sentence why it could not be done."""
     try:
-        stack = StackSpec.from_dict(read_json(desk.stack))
+        stack = StackSpec.from_dict(read_json(assignment.stack))
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {stack.title}, process {os.getpid()}", flush=True)
         store = Store(options.out)
         if options.calibrate:
-            calibrate(stack, desk, options)
+            calibrate(stack, assignment, options)
         else:
             with Claim(store.run(stack).claim, options.patience) as claim:
-                work(stack, store, desk, options, claim)
+                work(stack, store, assignment, options, claim)
         return Outcome("done")
     except (BusyError, ClaimLostError) as busy:
         return Outcome("busy", str(busy), final=False)
@@ -92,17 +94,20 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace, claim: Claim) -> None:
+def work(stack: StackSpec, store: Store, assignment: Assignment, options: argparse.Namespace, claim: Claim) -> None:
     """Train to the end from wherever it is, and score."""
     if store.done(stack):  # somebody else has been here since it was planned
         return
     from tracrl.train.fit import choose_device, fit
 
     device = choose_device(options.device).type
-    report = _Report(desk, stack, options.cores, device)
+    report = _Report(assignment, stack, options.cores, device)
     data = _data_of(stack)
     run = store.run(stack)
-    if not run.finished:
+    source = None if run.finished or run.checkpoint.exists() else store.inventory().source(stack)
+    if source is not None:
+        _take_from(source, stack, run, data)
+    elif not run.finished:
         fit(
             stack.method,
             data,
@@ -118,15 +123,15 @@ def work(stack: StackSpec, store: Store, desk: Desk, options: argparse.Namespace
             progress=report,
             claim=claim,
         )
-        seal(run.path)
+        checksums.write(run.path)
     if not store.done(stack):
         run.check(stack.config, resume=True)
         _score_again(stack, store)
-        renew(run.path)
-        read_run(run.path)  # what cannot be made good by scoring again is said here
+        checksums.renew(run.path)
+        read_finished(run.path)  # what cannot be made good by scoring again is said here
 
 
-def calibrate(stack: StackSpec, desk: Desk, options: argparse.Namespace) -> None:
+def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namespace) -> None:
     """Some seconds of updates and an episode a core, for their rates."""
     from tracrl.evaluation.evaluate import SimulatorPool
     from tracrl.train.fit import choose_device
@@ -153,7 +158,7 @@ def calibrate(stack: StackSpec, desk: Desk, options: argparse.Namespace) -> None
         watch.episodes = 2 * pool.workers
         pool.evaluate(policy[[0]], episodes=watch.episodes)
         watch.evaluating = time.monotonic() - began
-    watch.save(desk.measured, kind_of(stack, device.type))
+    watch.save(assignment.measured, kind_of(stack, device.type))
 
 
 def _data_of(stack: StackSpec) -> Any:
@@ -171,6 +176,24 @@ def _data_of(stack: StackSpec) -> Any:
     return data
 
 
+def _take_from(source: RunMetadata, stack: StackSpec, run: RunDirectory, data: Any) -> None:
+    """Runs that were trained in another directory, which stays as it is; what is left to do is to score them."""
+    from tracrl.policies.load import load_policy
+
+    there = RunDirectory(source.path)
+    policy = load_policy(there.policy)
+    place = {(r.limit if source.depends_on_limit else None, r.seed): i for i, r in enumerate(source.runs)}
+    picked = [place[r.limit if source.depends_on_limit else None, r.seed] for r in stack.runs]
+    print(f"Trained already, in {source.path}.", flush=True)
+    config = describe(stack.method, data, stack.trained, stack.limits, stack.seeds)
+    same = {key: value for key, value in there.read_config().items() if key in ("device", "precision", "versions")}
+    run.begin({**config, **same, "trained_in": str(source.path)}, resume=True)
+    if there.metrics.exists():
+        with replacing(run.metrics) as aside:
+            shutil.copyfile(there.metrics, aside)
+    policy[picked].at([r.limit for r in stack.runs]).save(run.policy)
+
+
 def _score_again(stack: StackSpec, store: Store) -> None:
     """Score finished policies that have no scores, or over another number of episodes than asked for."""
     from tracrl.evaluation.evaluate import SimulatorPool
@@ -186,8 +209,8 @@ def _score_again(stack: StackSpec, store: Store) -> None:
 class _Report:
     """Tells :func:`tracrl.fit`'s progress to a file, and measures."""
 
-    def __init__(self, desk: Desk, stack: StackSpec, cores: int, device: str):
-        self.desk, self.stack, self.device = desk, stack, device
+    def __init__(self, assignment: Assignment, stack: StackSpec, cores: int, device: str):
+        self.assignment, self.stack, self.device = assignment, stack, device
         self.watch = Stopwatch(cores)
         self.now: dict[str, Any] = {"step": 0, "updates": stack.method.updates, "phase": "starting", "cores": cores}
         self._step = 0
@@ -199,7 +222,7 @@ class _Report:
 
     def __exit__(self, *_: object) -> None:
         self._say()
-        self.watch.save(self.desk.measured, kind_of(self.stack, self.device))
+        self.watch.save(self.assignment.measured, kind_of(self.stack, self.device))
 
     def start(self, step: int, updates: int, runs: Sequence[object]) -> None:
         self._step, self._at = step, time.monotonic()
@@ -236,16 +259,16 @@ class _Report:
 
     def _say(self) -> None:
         self._said = time.monotonic()
-        write_quickly(self.desk.progress, {**self.now, "watch": asdict(self.watch)})
+        write_quickly(self.assignment.progress, {**self.now, "watch": asdict(self.watch)})
 
 
 @contextlib.contextmanager
-def _only_the_outcome_on_stdout(desk: Desk) -> Iterator[Callable[[str], None]]:
+def _only_the_outcome_on_stdout(assignment: Assignment) -> Iterator[Callable[[str], None]]:
     """File descriptors, not ``sys.stdout`` alone: simulators print from C++."""
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     try:
-        desk.path.mkdir(parents=True, exist_ok=True)
-        log = os.open(desk.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+        assignment.path.mkdir(parents=True, exist_ok=True)
+        log = os.open(assignment.log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
     except OSError:
         log = os.open(os.devnull, os.O_WRONLY)
     sys.stdout.flush()

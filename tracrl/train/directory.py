@@ -10,7 +10,7 @@ policy.safetensors     the final policies; there only when training is finished
 best.safetensors       of each run the best policy that was evaluated on the way
 scores.json            every evaluation episode of the final policies
 best_scores.json       and of the best ones
-seal.json              digests of the results, so that an edited file is noticed
+checksums.json         of the results, so that an edited file is noticed (seal.json in version 0.4.0)
 scores.png, curves.png pictures of both
 tensorboard/           the same numbers for TensorBoard
 ====================== ==========================================================================
@@ -26,13 +26,30 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tracrl
-from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.methods.method import Method, RunSpec
+
+
+class DataSet(Protocol):
+    """As much of a data set as is written down about it: its episodes themselves, or what is known of them."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def task(self) -> str | None: ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -119,7 +136,7 @@ class RunDirectory:
 
 
 def describe(
-    method: Method, data: Episodes, runs: Sequence[RunSpec], limits: Sequence[float], seeds: Sequence[int]
+    method: Method, data: DataSet, runs: Sequence[RunSpec], limits: Sequence[float], seeds: Sequence[int]
 ) -> dict[str, Any]:
     """What config.json holds. The identity depends on what determines the result and on nothing else."""
     what = {
@@ -154,7 +171,7 @@ def identity_of(config: Mapping[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def default_directory(method: Method, data: Episodes, limits: Sequence[float], seeds: Sequence[int]) -> Path:
+def default_directory(method: Method, data: DataSet, limits: Sequence[float], seeds: Sequence[int]) -> Path:
     """``runs/<task or file>-<method>-<identity>``: the same training finds its own directory again."""
     name = re.sub(r"[^\w.-]+", "-", str(data.task or Path(data.metadata.get("file", "data")).stem)).lstrip(".-")
     return Path("runs") / f"{name}-{method.name}-{describe(method, data, [], limits, seeds)['identity']}"

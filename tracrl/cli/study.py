@@ -1,4 +1,4 @@
-"""``tracrl study`` and ``tracrl report``: their options, and what these lead to.
+"""``tracrl study``: its options, the plan in a table, and how the whole thing ended.
 
 Nothing heavy is imported before it is needed: the command line lists its commands without torch.
 """
@@ -13,9 +13,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from tracrl.cli.console import console
+
 if TYPE_CHECKING:
     from tracrl.study.local import Machine
-    from tracrl.study.plan import Plan, StackSpec
+    from tracrl.study.plan import Plan
     from tracrl.study.store import Store
 
 StudyName = Literal[
@@ -65,33 +67,13 @@ class StudyOptions:
     """cores that Ray sets aside for each stack of runs"""
 
 
-@dataclass
-class ReportOptions:
-    """Tables, figures and a page from run directories."""
-
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """run directories, or directories of them such as runs"""
-    out: Path | None = None
-    """where the report goes; without it, report/ below the first path"""
-    skip_damaged: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """leave damaged or conflicting run directories out, with a note, instead of refusing"""
-
-
-def make_console() -> Console:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120  # a file or a pipe has no width: tables need not fold at 80
-    return console
-
-
 def study(options: StudyOptions) -> int:
     """0: all is done; 1: something failed; 130: stopped."""
-    from tracrl.study.data_facts import KnownData
+    from tracrl.study.known_data import KnownData
     from tracrl.study.local import Machine, calibrate, run_locally
     from tracrl.study.plan import make_plan
     from tracrl.study.store import Store
 
-    console = make_console()
     store = Store(options.out)
     machine = Machine.this()
     # Plans are for this machine. A cluster's GPUs are not seen from here: that there are none is for it to say.
@@ -113,7 +95,7 @@ def study(options: StudyOptions) -> int:
     if options.plan:
         if options.calibrate and not plan.missing:
             calibrate(plan, store, console, machine, used)
-        show_plan(plan, store, console, machine, used)
+        show_plan(store.remaining(plan), store, console, machine, used)
         return 0
     if options.backend == "ray":
         from tracrl.study.ray_backend import run_on_ray
@@ -133,7 +115,7 @@ def study(options: StudyOptions) -> int:
         )
     console.print(board.summary(), markup=False, soft_wrap=True)
     for entry in board.failures():
-        log = store.desk(entry.stack).log
+        log = store.assignment(entry.stack).log
         console.print(f"failed: {entry.stack.title}: {entry.reason} Log: {log}", markup=False, soft_wrap=True)
     if board.count("done") == len(board.entries):
         console.print(f"Tables, figures and the page: tracrl report {options.out}", markup=False, soft_wrap=True)
@@ -142,27 +124,19 @@ def study(options: StudyOptions) -> int:
     return 1 if board.failures() else 130
 
 
-def report(options: ReportOptions) -> int:
-    from tracrl.report.build import make_report
-
-    console = make_console()
-    make_report(options.paths, options.out, console, skip_damaged=options.skip_damaged)
-    return 0
-
-
 def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
     """What would run, and what it would take on the machine's used device, as far as that was measured."""
-    from tracrl.study.board import duration
+    from tracrl.study.board import duration, state_of
     from tracrl.study.measured import Rates, estimate, memory_of
 
     cores = len(machine.cores)
-    rates = Rates.of(store)
+    rates, inventory = Rates.of(store), store.inventory()
     table = Table(box=None, pad_edge=False)
     for column in ("task", "method", "variant", "runs", "updates", "state", "time", "memory"):
         table.add_column(column, justify="right" if column in ("runs", "updates", "time", "memory") else "left")
     for stack in plan.stacks:
         seconds = rates.seconds(stack, used, cores)
-        state = state_of(stack, store)
+        state = state_of(stack, store, inventory)
         table.add_row(
             stack.task,
             stack.method.title,
@@ -174,7 +148,7 @@ def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used
             "" if state == "done" else f"{memory_of(stack, rates, used) / 2**30:.1f} GiB",
         )
     console.print(table)
-    todo = [stack for stack in plan.stacks if stack.data is None or not store.done(stack)]
+    todo = [stack for stack in plan.stacks if stack.data is None or not inventory.done(stack)]
     total = estimate(plan, store, used, cores)
     where = f"on {cores} core{'s' if cores > 1 else ''}" + (f" and {machine.gpus} GPU" if used == "cuda" else "")
     if not todo:
@@ -200,19 +174,3 @@ def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used
         console.print("Missing, to be got first:", style="bold")
         for command in plan.missing.commands:
             console.print(f"  {command}", markup=False, soft_wrap=True)
-
-
-def state_of(stack: StackSpec, store: Store) -> str:
-    """Where a stack stands, in a word or two."""
-    from tracrl.claims import alive
-
-    if stack.data is None:
-        return "no data"
-    if store.done(stack):
-        return "done"
-    if alive(store.run(stack).claim):
-        return "at work"
-    before = store.desk(stack).last_outcome()
-    if before is not None and before.state == "failed":
-        return "failed before"
-    return "goes on" if store.started(stack) else "new"

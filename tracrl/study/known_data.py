@@ -19,13 +19,13 @@ from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import Task
 
-_FORMAT = 2
-"""Of what is remembered: 2, since fingerprints include the action box and the final observations."""
+_FORMAT = 3
+"""Of what is remembered: 2, since fingerprints include the action box and the final observations; 3: other names."""
 
 
 @dataclass(frozen=True)
-class DataFacts:
-    """The facts of one data set. It has as much of :class:`Episodes` as describing a run asks for."""
+class KnownDataSet:
+    """One data set, without its episodes: as much of it as describing a run asks for."""
 
     file: str
     fingerprint: str
@@ -39,7 +39,7 @@ class DataFacts:
         return self.episodes
 
     @classmethod
-    def of(cls, episodes: Episodes, file: Path) -> DataFacts:
+    def of(cls, episodes: Episodes, file: Path) -> KnownDataSet:
         told = {key: episodes.metadata[key] for key in ("file", "made_by", "task") if key in episodes.metadata}
         return cls(str(file), episodes.fingerprint, len(episodes), episodes.rows, str(episodes.task), told)
 
@@ -51,11 +51,11 @@ class KnownData:
         self._path = remembered
         self._known: dict[str, Any] = {}
         if remembered is not None:
-            with contextlib.suppress(TracrlError):  # a memory that cannot be read is one that has to be made anew
+            with contextlib.suppress(TracrlError, TypeError, ValueError):  # what cannot be read is made anew
                 self._known = dict(read_json(remembered))
 
-    def facts(self, task: Task) -> DataFacts | None:
-        """The facts of a task's data; None where there are none on this machine."""
+    def data_set(self, task: Task) -> KnownDataSet | None:
+        """A task's data; None where there are none on this machine."""
         found = find_dataset(task)
         if found is None:
             return None
@@ -65,9 +65,9 @@ class KnownData:
         entry = self._known.get(str(path))
         if isinstance(entry, dict) and entry.get("stamp") == stamp:
             with contextlib.suppress(KeyError, TypeError):
-                return DataFacts(**entry["facts"])
-        facts = DataFacts.of(load_dataset(task.name), path)
-        self._known[str(path)] = {"stamp": stamp, "facts": asdict(facts)}
+                return KnownDataSet(**entry["data"])
+        data = KnownDataSet.of(load_dataset(task.name), path)
+        self._known[str(path)] = {"stamp": stamp, "data": asdict(data)}
         if self._path is not None:
             write_json(self._path, self._known)
-        return facts
+        return data

@@ -1,0 +1,88 @@
+"""All results below some folders, each run counted once; what cannot be read is listed and stops nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tracrl.errors import TracrlError
+from tracrl.report.results import Result, read_run
+from tracrl.train.finished import UnfinishedError, find_run_directories
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All that was found."""
+
+    results: tuple[Result, ...]
+    notes: tuple[str, ...]
+    """what is not finished, and what was counted once though it was there twice"""
+    unreadable: tuple[str, ...] = ()
+    """a sentence for each directory that is damaged, contradicts another, or cannot be looked into"""
+
+
+def collect(paths: Sequence[Path]) -> Collection:
+    """The results below these paths."""
+    if not paths:
+        raise TracrlError("Say where the runs lie: for example tracrl report runs.")
+    for path in paths:
+        if not path.is_dir():
+            raise TracrlError(f"{path} is not a directory: name run directories, or directories of them.")
+    stacks: dict[tuple[str, str], list[Result]] = {}
+    notes: list[str] = []
+    directories, unreadable = find_run_directories(paths)
+    for directory in directories:
+        try:
+            results = read_run(directory)
+            stack = results[0].stack
+            there = stacks.setdefault((stack.task, stack.identity), results)
+            if there is not results:
+                notes.append(_compare(there, results))
+        except UnfinishedError as unfinished:
+            notes.append(str(unfinished))
+        except TracrlError as damaged:
+            unreadable.append(str(damaged))
+    if not stacks:
+        told = [*unreadable, *notes]
+        reason = f" ({told[0].rstrip('.')})" if told else ""
+        raise TracrlError(f"No finished run lies below {' '.join(map(str, paths))}{reason}.")
+    results, once = _each_once(list(stacks.values()))
+    return Collection(tuple(results), (*notes, *once), tuple(unreadable))
+
+
+def _compare(there: Sequence[Result], here: Sequence[Result]) -> str:
+    """Two directories with the same identity: a note if they say the same, a sentence if they contradict."""
+    first, second = there[0].stack, here[0].stack
+    if not all(_same(a, b) for a, b in zip(there, here, strict=True)):
+        raise TracrlError(
+            f"{second.path} is left out: it and {first.path} are the same run ({first.title} on {first.task}, identity "
+            f"{first.identity}) with different results; keep one of them."
+        )
+    return f"{second.path} is a copy of {first.path} and is counted once."
+
+
+def _same(a: Result, b: Result) -> bool:
+    return np.array_equal(a.rewards, b.rewards) and np.array_equal(a.costs, b.costs)
+
+
+def _each_once(stacks: list[list[Result]]) -> tuple[list[Result], list[str]]:
+    """Runs that are part of several stacks (such as seed 0 alone, and seeds 0, 10, 20) count once: in the largest."""
+    taken: dict[str, Result] = {}
+    left_out: dict[tuple[Path, Path], list[bool]] = {}
+    for results in sorted(stacks, key=len, reverse=True):
+        for result in results:
+            other = taken.setdefault(result.key, result)
+            if other is not result:
+                left_out.setdefault((result.stack.path, other.stack.path), []).append(_same(result, other))
+    notes = []
+    for (path, other_path), same in left_out.items():
+        count, unlike = len(same), same.count(False)
+        notes.append(
+            f"{count} run{'s' if count > 1 else ''} of {path} {'are' if count > 1 else 'is'} part of {other_path} too "
+            "and counted once, from there" + (f" ({unlike} of them with other scores)." if unlike else ".")
+        )
+    kept = {id(result) for result in taken.values()}
+    return [result for results in stacks for result in results if id(result) in kept], notes

@@ -1,0 +1,105 @@
+"""A stack of runs as a study plans it: limits × seeds of one method on one task's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from tracrl.errors import TracrlError
+from tracrl.methods.method import Method, RunSpec
+from tracrl.methods.registry import get_method
+from tracrl.study.known_data import KnownDataSet
+from tracrl.study.settings import changed
+from tracrl.train.directory import describe
+from tracrl.train.finished import training_identity
+
+
+@dataclass(frozen=True)
+class StackSpec:
+    """One stack of runs: what is trained, on what, and how it is scored."""
+
+    task: str
+    method: Method
+    limits: tuple[float, ...]
+    seeds: tuple[int, ...]
+    data: KnownDataSet | None
+    """None where the data are not on this machine: the stack can be listed, but has no identity yet"""
+    episodes: int = 20
+    evaluations: int = 10
+    variant: str = ""
+    """what sets it apart within its study, for people: "η 0.5" """
+    directory: str = ""
+    """where its runs were begun, if that is not the directory that they would get now"""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the run directory's config.json will say."""
+        if self.data is None:
+            raise TracrlError(f"{self.title} has no data on this machine: tracrl data fetch {self.task}.")
+        return describe(self.method, self.data, self.trained, self.limits, self.seeds)
+
+    @cached_property
+    def identity(self) -> str:
+        """Of what determines the result; the run directory's own. Asked for at every look at a study's stacks."""
+        return str(self.config["identity"])
+
+    @cached_property
+    def training(self) -> str:
+        """Of what its runs have in common with those of other stacks: method, settings and data."""
+        config = self.config
+        return training_identity(config["method"], config["settings"], config["data"])
+
+    @property
+    def name(self) -> str:
+        """The run directory's name: the same that ``tracrl train`` would choose."""
+        return self.directory or f"{self.task}-{self.method.name}-{self.identity}"
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.method.title} on {self.task}" + (f", {self.variant}" if self.variant else "")
+
+    @property
+    def runs(self) -> list[RunSpec]:
+        """Runs that are scored."""
+        return [RunSpec(float(limit), int(seed)) for limit in self.limits for seed in self.seeds]
+
+    @property
+    def trained(self) -> list[RunSpec]:
+        """Runs that are trained: fewer where one training serves every limit."""
+        limits = self.limits if self.method.depends_on_limit else self.limits[:1]
+        return [RunSpec(float(limit), int(seed)) for limit in limits for seed in self.seeds]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "method": self.method.name,
+            "settings": asdict(self.method),
+            "limits": list(self.limits),
+            "seeds": list(self.seeds),
+            "data": None if self.data is None else asdict(self.data),
+            "episodes": self.episodes,
+            "evaluations": self.evaluations,
+            "variant": self.variant,
+            "directory": self.directory,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> StackSpec:
+        try:
+            kind = get_method(value["method"])
+            return cls(
+                task=value["task"],
+                method=changed(kind(), value["settings"]),
+                limits=tuple(map(float, value["limits"])),
+                seeds=tuple(map(int, value["seeds"])),
+                data=None if value["data"] is None else KnownDataSet(**value["data"]),
+                episodes=int(value["episodes"]),
+                evaluations=int(value["evaluations"]),
+                variant=str(value["variant"]),
+                directory=str(value.get("directory", "")),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TracrlError(f"This stack was not written by tracrl, or was edited ({error!r}).") from error

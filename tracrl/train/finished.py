@@ -1,0 +1,213 @@
+"""What a run directory says about itself, whether its runs are finished and whole, and where such directories lie.
+
+A stack's identity names its directory; a run has an identity of its own, from what determines its result: method,
+settings, data, seed, and the limit where the method's training depends on it. So a run is found again in whatever
+stack it was trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracrl.errors import TracrlError
+from tracrl.evaluation.scores import Scores
+from tracrl.methods.method import RunSpec
+from tracrl.methods.registry import METHODS
+from tracrl.tasks.table import all_tasks, get_task
+from tracrl.train import checksums
+from tracrl.train.directory import RunDirectory, identity_of
+from tracrl.train.logs import read_log
+
+UNKNOWN = "unknown"
+_NO_RUNS = ("study", "report", "tensorboard")
+"""names of folders that belong to us and hold no run directories"""
+
+
+class UnfinishedError(TracrlError):
+    """The run is not at its end, or has no scores; nothing is wrong with it."""
+
+
+@dataclass(frozen=True)
+class RunMetadata:
+    """What config.json says."""
+
+    path: Path
+    identity: str
+    task: str | None
+    method: str
+    title: str
+    """of the method"""
+    settings: Mapping[str, Any]
+    limits: tuple[float, ...]
+    seeds: tuple[int, ...]
+    depends_on_limit: bool
+    data: Mapping[str, Any]
+    """fingerprint, episodes, rows, task"""
+    data_source: Mapping[str, Any]
+    versions: Mapping[str, str]
+    device: str
+    precision: str
+
+    @property
+    def runs(self) -> list[RunSpec]:
+        return [RunSpec(limit, seed) for limit in self.limits for seed in self.seeds]
+
+    @property
+    def training(self) -> str:
+        return training_identity(self.method, self.settings, self.data)
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRuns:
+    """A run directory whose training is at its end, with its scores; all of it whole."""
+
+    metadata: RunMetadata
+    scores: Scores
+    best_scores: Scores | None
+
+
+def training_identity(method: str, settings: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Of what runs of one method have in common; settings that a file of an earlier version lacks are the defaults."""
+    if method in METHODS:
+        settings = {**asdict(METHODS[method]()), **settings}
+    what = json.dumps([method, settings, dict(data)], sort_keys=True)
+    return hashlib.blake2b(what.encode(), digest_size=8).hexdigest()
+
+
+def read_metadata(path: Path) -> RunMetadata:
+    """What a run directory's config.json says, or one sentence on what is wrong with it."""
+    run = RunDirectory(path)
+    config = run.read_config()
+    try:
+        limits, seeds = tuple(map(float, config["limits"])), tuple(map(int, config["seeds"]))
+        if identity_of(config) != config["identity"]:
+            raise TracrlError(
+                f"{run.config} was edited: its identity does not belong to its contents; restore it or remove the run."
+            )
+        known = METHODS.get(config["method"])
+        return RunMetadata(
+            path=path,
+            identity=config["identity"],
+            task=config["task"],
+            method=config["method"],
+            title=str(known.title if known else config.get("title", config["method"])),
+            settings=dict(config["settings"]),
+            limits=limits,
+            seeds=seeds,
+            depends_on_limit=known.depends_on_limit if known else len(config["trained"]) == len(limits) * len(seeds),
+            data={"episodes": int(config["data"]["episodes"]), **config["data"]},
+            data_source=dict(config["data_source"]),
+            versions=dict(config["versions"]),
+            device=str(config.get("device", UNKNOWN)),
+            precision=str(config.get("precision", UNKNOWN)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TracrlError(f"{run.config} was edited or cut off ({error!r}); restore it or remove the run.") from error
+
+
+def read_finished(path: Path) -> FinishedRuns:
+    """The finished runs of one directory, or one sentence on what is wrong with it."""
+    run = RunDirectory(path)
+    metadata = read_metadata(path)
+    if metadata.task not in all_tasks():
+        raise UnfinishedError(f"{path} was trained on data of no known task, so it has no normalised scores.")
+    if not run.finished:
+        raise UnfinishedError(f"{path} is not finished: the command that began it goes on with it.")
+    if not run.scores.exists():
+        raise UnfinishedError(f"{path} has no scores: tracrl evaluate {path} makes them.")
+    if checksums.exist(path):
+        checksums.check(path)
+    scores = _scores(run.scores, metadata)
+    best = _scores(run.best_scores, metadata) if run.best_scores.exists() else None
+    if not checksums.exist(path):
+        with reading_log(run.evaluations):
+            _check_against_log(run, scores, metadata)
+    return FinishedRuns(metadata, scores, best)
+
+
+def find_run_directories(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The run directories below these paths, each once, and a sentence for each folder that cannot be looked into.
+
+    Symbolic links are followed, each folder is looked into once.
+    """
+    found: dict[Path, Path] = {}
+    seen: set[Path] = set()
+    problems: list[str] = []
+    todo = list(reversed(paths))
+    while todo:
+        path = todo.pop()
+        try:
+            real = path.resolve(strict=True)
+            if real in seen:
+                continue
+            seen.add(real)
+            if (path / "config.json").exists():
+                found.setdefault(real, path)
+                continue
+            below = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
+        except OSError as error:
+            problems.append(f"{path} cannot be looked into ({error.strerror or error}).")
+            continue
+        todo += [path / name for name in reversed(below) if not name.startswith(".") and name not in _NO_RUNS]
+    return list(found.values()), problems
+
+
+@contextlib.contextmanager
+def reading_log(log: Path) -> Iterator[None]:
+    """Whatever is wrong with a log's lines is one sentence."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, OSError, csv.Error) as error:
+        what = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise TracrlError(
+            f"{log} was edited or cut off ({what}); restore it, or remove the run and train it anew."
+        ) from error
+
+
+def _scores(path: Path, metadata: RunMetadata) -> Scores:
+    """Scores that belong to this run and are whole."""
+    try:
+        scores = Scores.load(path)
+    except TracrlError as error:
+        raise TracrlError(f"{path}: {error}") from error
+    if scores.task != metadata.task or list(zip(scores.limits, scores.seeds, strict=True)) != [
+        (run.limit, run.seed) for run in metadata.runs
+    ]:
+        raise TracrlError(f"{path} holds the scores of other runs than its config.json: it was edited or exchanged.")
+    shapes = {array.shape for array in (scores.returns, scores.costs, scores.lengths)}
+    arrays = np.stack([scores.returns, scores.costs]) if len(shapes) == 1 else np.array(np.nan)
+    if arrays.ndim != 3 or arrays.shape[2] < 1 or not np.isfinite(arrays).all():
+        raise TracrlError(f"{path} was edited or cut off: some episodes have no return, cost or length.")
+    longest = get_task(str(metadata.task)).max_steps
+    if (scores.costs < 0).any() or (scores.lengths < 1).any() or (scores.lengths > longest).any():
+        raise TracrlError(f"{path} was edited: an episode has a cost below 0 or an impossible length.")
+    return scores
+
+
+def _check_against_log(run: RunDirectory, scores: Scores, metadata: RunMetadata) -> None:
+    """Without checksums: the last evaluation in the log must be that of the scores."""
+    evaluations = read_log(run.evaluations)
+    if not evaluations:
+        return  # scored after training, by `tracrl evaluate`
+    last = [row for row in evaluations if row["step"] == str(metadata.settings.get("updates"))]
+    means = scores.means()
+    expected = {(row["limit"], row["seed"]): (row["return"], row["cost"]) for row in last}
+    for i, (limit, seed) in enumerate(zip(scores.limits, scores.seeds, strict=True)):
+        told = expected.get((f"{limit:g}", str(seed)))
+        mine = (means["return"][i], means["cost"][i])
+        if told is None or not all(math.isclose(float(a), b, rel_tol=1e-4, abs_tol=1e-4) for a, b in zip(told, mine)):  # noqa: B905
+            raise TracrlError(
+                f"{run.scores} does not agree with the last lines of {run.evaluations.name}: one of them was edited or "
+                "cut off, or the policies were evaluated again over other episodes."
+            )
