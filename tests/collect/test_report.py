@@ -7,7 +7,7 @@ import numpy as np
 
 import tracrl
 from tracrl.collect.report import markdown_table, missed
-from tracrl.data.inspect import summarise
+from tracrl.data.summary import summarise
 
 
 def test_a_row_for_each_file_with_what_it_misses() -> None:

@@ -97,11 +97,11 @@ SAVED_UNDER_OTHER_NAMES = "found actions, costs, next_observations, observations
         (replaced("costs", 0.0), "'costs' has shape (); expected (rows,) or (rows, 1)."),
         (
             replaced("actions", np.zeros((11, 2))),
-            "'actions' has 11 rows but 'observations' has 12; every array needs one row a step.",
+            "'actions' has 11 rows but 'observations' has 12; every array needs one row per step.",
         ),
         (
             replaced("timeouts", np.zeros(13, bool)),
-            "'timeouts' has 13 rows but 'observations' has 12; every array needs one row a step.",
+            "'timeouts' has 13 rows but 'observations' has 12; every array needs one row per step.",
         ),
         (
             put("observations", 5, np.nan),

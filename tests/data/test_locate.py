@@ -182,3 +182,42 @@ def test_actions_beyond_the_box_are_cut_in_dsrls_own_files_alone(tmp_path: Path)
         load_dataset(path)
     assert load_dataset(path, clip_actions=True).actions.max() == 1
     assert load_dataset(path.rename(tmp_path / CAR_RUN.dataset_file)).actions.max() == 1
+
+
+@pytest.mark.parametrize("how", ["task", "name of the task", "name of DSRL's file"])
+def test_episodes_of_another_task_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """BallRun's and CarRun's sizes are the same."""
+    name = {"task": "mine.hdf5", "name of the task": "CarRun.hdf5"}.get(how, CAR_RUN.dataset_file)
+    path = write_run(tmp_path / name, task="BallRun")
+    monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path))
+    with pytest.raises(TracrlError) as caught:
+        load_dataset("CarRun" if how == "name of the task" else path, task="CarRun" if how == "task" else None)
+    assert str(caught.value) == (
+        f"{path} holds episodes of BallRun, not of CarRun: name the task BallRun, or a file of CarRun."
+    )
+
+
+def test_dsrls_file_of_another_task_is_refused(tmp_path: Path) -> None:
+    path = write_run(tmp_path / BALL_RUN.dataset_file)
+    with pytest.raises(TracrlError, match="holds episodes of BallRun, not of CarRun: name the task BallRun"):
+        load_dataset(path, task="CarRun")
+    assert load_dataset(path, task="BallRun").task == "BallRun"
+
+
+def test_a_task_of_ones_own_name_is_taken_for_the_one_named_and_said(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "mine.hdf5", task="SafetyCarRun-v0")
+    with pytest.warns(UserWarning, match="mine.hdf5 calls its task 'SafetyCarRun-v0'; it is taken for CarRun."):
+        assert load_dataset(path, task="CarRun").task == "CarRun"
+
+
+def test_episodes_longer_than_the_task_are_said_when_they_are_loaded(tmp_path: Path) -> None:
+    arrays = {
+        "observations": np.zeros((101, 7)),
+        "actions": np.zeros((101, 2)),
+        "rewards": np.zeros(101),
+        "costs": np.ones(101),
+        "timeouts": np.arange(101) == 100,
+    }
+    write_hdf5(Episodes.from_arrays(arrays, metadata={"task": "BallRun"}), tmp_path / "mine.hdf5")
+    with pytest.warns(UserWarning, match="an episode has 101 steps, where BallRun ends after 100"):
+        load_dataset(tmp_path / "mine.hdf5")

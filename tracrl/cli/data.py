@@ -25,6 +25,8 @@ class DataOptions:
     """high end of a file's action box, where it is not 1"""
     clip_actions: Flag = False
     """cut logged actions to the box instead of refusing them"""
+    allow_external: Flag = False
+    """also read arrays that a file takes from other files (external links, virtual data sets)"""
 
     def reading(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(DataOptions)}
@@ -103,14 +105,16 @@ class InspectOptions(DataOptions):
 
 
 def data_inspect(options: InspectOptions) -> int:
-    from tracrl.data.inspect import plot_scatter, print_summary, summarise
     from tracrl.data.locate import load_dataset
+    from tracrl.data.scatter import plot_scatter
+    from tracrl.data.summary import summarise
+    from tracrl.data.summary_table import print_summary
 
     episodes = load_dataset(options.source, task=options.task, **options.reading())
     print_summary(console, summarise(episodes, options.limits or None, x=options.x, y=options.y))
     path = options.out if options.out.suffix else options.out / f"{Path(options.source).stem}-scatter.png"
     plot_scatter(episodes, path, options.limits or None, x=options.x, y=options.y)
-    console.print(f"\nPicture: {path}")
+    console.print(f"\nPicture: {path}", markup=False)
     return 0
 
 
@@ -125,7 +129,7 @@ class CheckOptions(DataOptions):
 
 
 def data_check(options: CheckOptions) -> int:
-    from tracrl.data.inspect import check
+    from tracrl.data.check_file import check
 
     notices = check(options.source, task=options.task, **options.reading())
     for notice in notices:

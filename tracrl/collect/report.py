@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tracrl.data.inspect import Summary, summarise
 from tracrl.data.locate import load_dataset
+from tracrl.data.summary import Summary, summarise
 
 FEWEST_EPISODES = 1_000
 FEWEST_OF_A_KIND = 200

@@ -26,7 +26,7 @@ from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
 from tracrl.collect.thinning import CELLS, SHARE, thin
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
-from tracrl.data.inspect import default_limits
+from tracrl.data.summary import default_limits
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import get_task

@@ -51,7 +51,7 @@ def check_rows(arrays: Mapping[str, Any], where: str) -> None:
         if key != "final_observations" and len(array) != rows:
             raise TracrlError(
                 f"{where}: '{key}' has {len(array)} rows but 'observations' has {rows}; "
-                "every array needs one row a step."
+                "every array needs one row per step."
             )
 
 
@@ -73,6 +73,16 @@ def check_keys(found: list[str], where: str) -> None:
     for key in KNOWN:
         if key not in found and (near := difflib.get_close_matches(key, strangers, n=1, cutoff=0.9)):
             raise TracrlError(f"{where}: there is an array '{near[0]}' and no '{key}': rename it to '{key}'.")
+
+
+def check_kind(key: str, shape: tuple[int, ...] | None, dtype: np.dtype[Any], where: str) -> None:
+    """Numbers or truth values, before any of them is read."""
+    if shape is None:
+        raise TracrlError(f"{where}: '{key}' is empty: it has no shape; expected one row per step.")
+    if dtype.names:
+        raise TracrlError(f"{where}: '{key}' is a table with the columns {', '.join(dtype.names)}; expected numbers.")
+    if dtype.kind not in "fiub":
+        raise TracrlError(f"{where}: '{key}' holds {dtype}; expected numbers.")
 
 
 def check_action_box(
@@ -134,8 +144,7 @@ def _check_rank(key: str, shape: tuple[int, ...], where: str) -> None:
 
 def _check_numbers(arrays: Mapping[str, NDArray[Any]], where: str) -> None:
     for key, array in arrays.items():
-        if array.dtype.kind not in "fiub":
-            raise TracrlError(f"{where}: '{key}' holds {array.dtype}; expected numbers.")
+        check_kind(key, array.shape, array.dtype, where)
         check_finite(key, array, where)
     costs = arrays["costs"]
     if costs.min() < 0:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracrl.data.checks import REQUIRED, check_action_box, check_arrays, check_sums
 from tracrl.errors import TracrlError
+from tracrl.tasks.table import Task, all_tasks
 
 Floats = NDArray[np.float32]
 
@@ -37,13 +38,13 @@ class Episodes:
     offsets: NDArray[np.int64]
     """(episodes + 1,)"""
     terminated: NDArray[np.bool_]
-    """(episodes,): True where the episode ended by itself, False where time ran out"""
+    """(episodes,): True where the episode terminated, False where it was truncated"""
     final_observations: Floats | None = None
     """(episodes, observation size): what followed each last action, where the log has it"""
     action_low: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     action_high: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Free facts about the data: task, source file, how it was made"""
+    """task, source file, how it was made, and whatever else the file says"""
 
     @classmethod
     def from_arrays(
@@ -59,7 +60,7 @@ class Episodes:
         """Episodes from arrays under DSRL's names.
 
         ``observations, actions, rewards, costs`` and at least one of ``terminals`` and ``timeouts``;
-        ``next_observations`` (every row) or ``final_observations`` (one an episode) are optional.
+        ``next_observations`` (every row) or ``final_observations`` (one per episode) are optional.
         Rows after the last end of an episode are left out with a warning.
         """
         checked = check_arrays({key: np.asarray(value) for key, value in arrays.items()}, where)
@@ -167,7 +168,18 @@ class Episodes:
     @property
     def task(self) -> str | None:
         """The task's name, where the data are known to belong to one."""
-        return self.metadata.get("task")
+        task = self.metadata.get("task")
+        return task if isinstance(task, str) and task else None
+
+    @property
+    def known_task(self) -> Task | None:
+        """The task, where it is one of the 38."""
+        return all_tasks().get(self.task or "")
+
+    @property
+    def name(self) -> str:
+        """What to call the data: their file, else their task."""
+        return str(self.metadata.get("file") or self.task or "data")
 
     @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -287,7 +299,7 @@ def _final_observations(
         final = arrays["final_observations"]
         if final.shape != (len(ends), observations.shape[1]):
             raise TracrlError(
-                f"{where}: 'final_observations' has shape {final.shape}; expected one row an episode, "
+                f"{where}: 'final_observations' has shape {final.shape}; expected one row per episode, "
                 f"{(len(ends), observations.shape[1])}."
             )
         return _float32(final)

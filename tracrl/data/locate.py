@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
@@ -46,25 +47,52 @@ def load_dataset(
     action_low: ArrayLike | None = None,
     action_high: ArrayLike | None = None,
     clip_actions: bool = False,
+    allow_external: bool = False,
 ) -> Episodes:
     """The episodes of a task (``"BallRun"``) or of a file (``"my.hdf5"``).
 
     ``task`` says which task a file's episodes belong to, where neither its name nor its metadata does.
+    ``allow_external`` lets a file take arrays from other files.
     """
     path, known = locate(source, task)
     # Some of DSRL's Bullet files hold actions beyond the box; the simulator cut them to it, and so do we.
     clip_actions = clip_actions or (known is not None and path.name == known.dataset_file)
-    episodes = read_hdf5(path, action_low=action_low, action_high=action_high, clip_actions=clip_actions)
-    known = known or all_tasks().get(str(episodes.task))
+    episodes = read_hdf5(
+        path,
+        action_low=action_low,
+        action_high=action_high,
+        clip_actions=clip_actions,
+        allow_external=allow_external,
+    )
+    known = known or episodes.known_task
     if known is None:
         return episodes
+    _check_task(episodes, known, path)
+    return replace(episodes, metadata={**episodes.metadata, "task": known.name})
+
+
+def _check_task(episodes: Episodes, task: Task, path: Path) -> None:
+    """The episodes can be the task's, as far as the file tells."""
+    told = {_task_of_file(path), episodes.known_task} - {None, task}
+    if told:
+        other = told.pop()
+        assert other is not None
+        raise TracrlError(
+            f"{path} holds episodes of {other.name}, not of {task.name}: name the task {other.name}, or a file of "
+            f"{task.name}."
+        )
     sizes = (episodes.observation_size, episodes.action_size)
-    if sizes != (known.observation_size, known.action_size):
+    if sizes != (task.observation_size, task.action_size):
         raise TracrlError(
             f"{path}: observations of size {sizes[0]} and actions of size {sizes[1]} do not belong to "
-            f"{known.name}, whose sizes are {known.observation_size} and {known.action_size}."
+            f"{task.name}, whose sizes are {task.observation_size} and {task.action_size}."
         )
-    return replace(episodes, metadata={**episodes.metadata, "task": known.name})
+    if episodes.known_task is None and episodes.task is not None:
+        warnings.warn(f"{path} calls its task {episodes.task!r}; it is taken for {task.name}.", stacklevel=3)
+    if (longest := int(episodes.lengths.max())) > task.max_steps:
+        warnings.warn(
+            f"{path}: an episode has {longest} steps, where {task.name} ends after {task.max_steps}.", stacklevel=3
+        )
 
 
 def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | None]:
@@ -73,7 +101,7 @@ def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | No
         path = Path(source).expanduser()
         if task is not None:
             return path, get_task(task)
-        return path, next((one for one in all_tasks().values() if one.dataset_file == path.name), None)
+        return path, _task_of_file(path)
     known = get_task(str(source))
     found = find_dataset(known)
     if found is None:
@@ -83,6 +111,11 @@ def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | No
             f"get DSRL's with `tracrl data fetch {known.name}`, or make one with `tracrl collect {known.name}`."
         )
     return found[0], known
+
+
+def _task_of_file(path: Path) -> Task | None:
+    """The task whose data DSRL keeps under this file name."""
+    return next((task for task in all_tasks().values() if task.dataset_file == path.name), None)
 
 
 def _is_path(source: str | Path) -> bool:
