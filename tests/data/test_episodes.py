@@ -95,7 +95,7 @@ def test_final_observations_need_one_row_an_episode() -> None:
     arrays = dsrl_arrays(lengths=(4, 3))
     del arrays["next_observations"]
     arrays["final_observations"] = np.zeros((3, 3))
-    message = r"mine: 'final_observations' has shape \(3, 3\); expected one row an episode, \(2, 3\)"
+    message = r"mine: 'final_observations' has shape \(3, 3\); expected one row per episode, \(2, 3\)"
     with pytest.raises(TracrlError, match=message):
         Episodes.from_arrays(arrays, where="mine")
 

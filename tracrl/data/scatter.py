@@ -33,7 +33,7 @@ def plot_scatter(
     y: float = 0,
     name: str | None = None,
 ) -> None:
-    """Draw each episode's cost and return, coloured by its set, one panel a limit, as the suffix says."""
+    """Draw each episode's cost and return, coloured by its set, one panel per limit, as the suffix says."""
     from matplotlib.figure import Figure
 
     path = Path(path)
