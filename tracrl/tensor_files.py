@@ -65,6 +65,11 @@ def checksum_holds(path: Path) -> bool:
     return True
 
 
+def has_checksum(path: Path) -> bool:
+    """Whether a file that :func:`checksum_holds` for has one; files from before version 0.5 have none."""
+    return "checksum" in _read(path)[1]
+
+
 def _read(path: Path) -> tuple[bytes, dict[str, Any]]:
     """The bytes of the file and our header in them, once the checksum is found to hold."""
     if path.exists() and not path.is_file():

@@ -14,6 +14,8 @@ from tracrl.data.hdf5 import write_hdf5
 from tracrl.evaluation.scores import Scores
 from tracrl.files import write_csv, write_json
 from tracrl.methods.registry import get_method
+from tracrl.policies.base import PolicyMetadata
+from tracrl.policies.mlp import MLPPolicy
 from tracrl.study.known_data import KnownDataSet
 from tracrl.study.settings import changed
 from tracrl.study.stack import StackSpec
@@ -51,9 +53,46 @@ def write_ball_data(directory: Path, **options: int) -> Path:
     return path
 
 
+def made_up_stack(
+    task: str = "BallRun",
+    method: str = "trac",
+    limits: Sequence[float] = (10.0, 20.0, 40.0),
+    seeds: Sequence[int] = (0, 10, 20),
+    episodes: int = 4,
+    source: Mapping[str, Any] | None = None,
+    data: str | None = None,
+    preset: Literal["full", "fast"] = "fast",
+    **changes: Any,
+) -> StackSpec:
+    """A stack on data that are nowhere."""
+    told = {"file": f"{task}.hdf5", "made_by": "made up for the tests", "task": task} if source is None else source
+    settings = changed(get_method(method).preset(get_task(task).suite, preset), changes)
+    fingerprint = data or f"{hash_of(task):032x}"
+    known = KnownDataSet("nowhere", fingerprint, int(told.get("episodes", 40)), 800, task, told)
+    return StackSpec(task, settings, tuple(limits), tuple(seeds), known, episodes)
+
+
+def made_up_policy(stack: StackSpec) -> MLPPolicy:
+    """Weights that act."""
+    runs, task = stack.runs, get_task(stack.task)
+    generator = np.random.default_rng(0)
+    metadata = PolicyMetadata(
+        stack.method.name,
+        tuple(run.limit for run in runs),
+        tuple(run.seed for run in runs),
+        (-1.0,) * task.action_size,
+        (1.0,) * task.action_size,
+        stack.task,
+    )
+    sizes = (task.observation_size, task.action_size)
+    weights = generator.normal(size=(len(runs), *sizes)).astype(np.float32)
+    return MLPPolicy(metadata, {"weight0": weights, "bias0": np.zeros((len(runs), 1, sizes[1]), np.float32)})
+
+
 def write_run(
     out: Path,
     *,
+    name: str = "",
     task: str = "BallRun",
     method: str = "trac",
     limits: Sequence[float] = (10.0, 20.0, 40.0),
@@ -70,12 +109,9 @@ def write_run(
 ) -> Path:
     """A finished run directory with made-up results around a normalised reward and cost."""
     facts = get_task(task)
-    told = {"file": f"{task}.hdf5", "made_by": "made up for the tests", "task": task} if source is None else source
-    settings = changed(get_method(method).preset(facts.suite, preset), changes)
-    fingerprint = data or f"{hash_of(task):032x}"
-    known = KnownDataSet("nowhere", fingerprint, int(told.get("episodes", 40)), 800, task, told)
-    stack = StackSpec(task, settings, tuple(limits), tuple(seeds), known, episodes)
-    path = out / stack.name
+    stack = made_up_stack(task, method, limits, seeds, episodes, source, data, preset, **changes)
+    settings = stack.method
+    path = out / (name or stack.name)
     generator = np.random.default_rng(abs(hash_of(stack.name)))
     runs = [(limit, seed) for limit in limits for seed in seeds]
 
@@ -106,7 +142,7 @@ def write_run(
     write_csv(path / "metrics.csv", losses, list(losses[0]))
     final.save(path / "scores.json")
     best.save(path / "best_scores.json")
-    (path / "policy.safetensors").write_bytes(b"weights")
+    made_up_policy(stack).save(path / "policy.safetensors")
     if with_checksums:
         checksums.write(path)
     return path

@@ -50,6 +50,11 @@ def collect(paths: Sequence[Path]) -> Collection:
         reason = f" ({told[0].rstrip('.')})" if told else ""
         raise TracrlError(f"No finished run lies below {' '.join(map(str, paths))}{reason}.")
     results, once = _each_once(list(stacks.values()))
+    if old := len({result.stack.path for result in results if not result.has_checksum}):
+        once.append(
+            f"The policies of {old} run director{'y' if old == 1 else 'ies'} were written before version 0.5 and have "
+            "no checksum: damage to their weights goes unseen."
+        )
     return Collection(tuple(results), (*notes, *once), tuple(unreadable))
 
 

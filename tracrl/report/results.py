@@ -116,6 +116,8 @@ class Result:
     curve: tuple[tuple[int, float, float], ...]
     """(update, normalised reward, normalised cost) along the training"""
     losses: tuple[tuple[int, float], ...]
+    has_checksum: bool = True
+    """of its policy"""
 
     @cached_property
     def key(self) -> str:
@@ -153,6 +155,7 @@ def read_run(path: Path) -> list[Result]:
             best_costs=None if best is None else best.normalised_costs[i],
             curve=curves[i],
             losses=losses[i],
+            has_checksum=finished.has_checksum,
         )
         for i, r in enumerate(runs)
     ]

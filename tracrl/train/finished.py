@@ -25,6 +25,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import RunSpec
 from tracrl.methods.registry import METHODS
 from tracrl.tasks.table import all_tasks, get_task
+from tracrl.tensor_files import checksum_holds, has_checksum
 from tracrl.train import checksums
 from tracrl.train.directory import RunDirectory, identity_of
 from tracrl.train.logs import read_log
@@ -75,6 +76,8 @@ class FinishedRuns:
     metadata: RunMetadata
     scores: Scores
     best_scores: Scores | None
+    has_checksum: bool
+    """of the policy: those from before version 0.5 have none"""
 
 
 def training_identity(method: str, settings: Mapping[str, Any], data: Mapping[str, Any]) -> str:
@@ -126,6 +129,12 @@ def read_finished(path: Path) -> FinishedRuns:
         raise UnfinishedError(f"{path} is not finished: the command that began it goes on with it.")
     if not run.scores.exists():
         raise UnfinishedError(f"{path} has no scores: tracrl evaluate {path} makes them.")
+    for policy in (run.policy, run.best):
+        if policy.exists() and not checksum_holds(policy):
+            raise TracrlError(
+                f"{policy} is not as it was written: its checksum does not hold. Restore it, or remove it and give the "
+                "command that trained it again: it is made anew from the checkpoint."
+            )
     if checksums.exist(path):
         checksums.check(path)
     scores = _scores(run.scores, metadata)
@@ -133,7 +142,7 @@ def read_finished(path: Path) -> FinishedRuns:
     if not checksums.exist(path):
         with reading_log(run.evaluations):
             _check_against_log(run, scores, metadata)
-    return FinishedRuns(metadata, scores, best)
+    return FinishedRuns(metadata, scores, best, has_checksum(run.policy))
 
 
 def find_run_directories(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
