@@ -45,10 +45,12 @@ test-ray: $(VENV)/.dev $(VENV)/.bullet  ## a study on a real Ray of two nodes, o
 	$(PIP) -e ".[ray]"
 	$(BIN)/python -m pytest -m ray
 
-lint: $(VENV)/.dev  ## ruff and mypy
+lint: $(VENV)/.dev  ## ruff, mypy, and the contract between the rooms of the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache > $(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
+	$(BIN)/python tools/draw_rooms.py --check
 
 format: $(VENV)/.dev  ## let ruff format the code
 	$(BIN)/ruff check --fix .

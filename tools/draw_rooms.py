@@ -9,9 +9,11 @@ left out. ``--check`` writes nothing and fails where the picture is not that of 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -20,10 +22,13 @@ import grimp
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "rooms.svg"
 PACKAGE = "tracrl"
-WIDTH, BOX, BETWEEN, MARGIN = 880, 46, 34, 16
-FOUNDATION = {"bars", "checkpoints", "claims", "errors", "files", "processes", "settings", "stopping", "tensor_files"}
+WIDTH, CHAIN, BOX, BETWEEN, MARGIN = 960, 520, 46, 32, 16
+FOUNDATION = {
+    *("bars", "checkpoints", "claims", "errors", "files", "memory"),
+    *("processes", "settings", "stopping", "tensor_files"),
+}
 """modules that every room may use: one box, whose arrows would say nothing"""
-COLOURS = ("#e8f1fb", "#2f6fab")
+FILL, INK = "#e8f1fb", "#2f6fab"
 
 
 def main() -> None:
@@ -78,61 +83,87 @@ def purpose(room: str) -> str:
     path = ROOT / PACKAGE / room / "__init__.py"
     path = path if path.exists() else ROOT / PACKAGE / f"{room}.py"
     text = path.read_text(encoding="utf-8").split('"""')[1].strip().splitlines()[0]
-    return text.rstrip(".")
+    return text.split(". ")[0].rstrip(".")
 
 
 def draw(rows: Sequence[Sequence[str]], edges: set[tuple[str, str]]) -> str:
     """The picture as SVG."""
-    places = {
-        room: (MARGIN + (WIDTH - 2 * MARGIN) * (i + 0.5) / len(row), MARGIN + y * (BOX + BETWEEN), width_of(row))
-        for y, row in enumerate(rows)
-        for i, room in enumerate(row)
-    }
-    bottom = MARGIN + len(rows) * (BOX + BETWEEN)
+    places = {room: Place(x, y, width_of(row)) for y, row in enumerate(rows) for room, x in spread(row)}
+    bottom = Place(WIDTH / 2, len(rows), WIDTH - 2 * MARGIN)
+    lanes, landings = (itertools.count(CHAIN / 2 + 105, 14), itertools.count(24, 26))
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + BOX + MARGIN}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom.top + BOX + MARGIN}" '
             'font-family="Helvetica, Arial, sans-serif">',
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
             '<path d="M0,0 L8,4 L0,8 z" fill="#7a8794"/></marker></defs>',
-            f'<rect width="{WIDTH}" height="{bottom + BOX + MARGIN}" fill="white"/>',
-            *(arrow(places[a], places[b]) for a, b in sorted(edges)),
-            *(line for room, place in places.items() for line in box(room, purpose(room), *place)),
-            *box(", ".join(sorted(FOUNDATION & present())), "what every room may use", WIDTH / 2, bottom, 0.94 * WIDTH),
+            f'<rect width="{WIDTH}" height="{bottom.top + BOX + MARGIN}" fill="white"/>',
+            *(
+                arrow(places[a], places[b], lanes, landings)
+                for a, b in sorted(edges, key=lambda edge: (places[edge[0]].row, edge))
+            ),
+            *(line for room, place in places.items() for line in box(room, purpose(room), place)),
+            *box(", ".join(sorted(FOUNDATION & present())), "what every room may use", bottom),
             "</svg>",
             "",
         ]
     )
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a box stands."""
+
+    x: float
+    row: int
+    width: float
+
+    @property
+    def top(self) -> int:
+        return MARGIN + self.row * (BOX + BETWEEN)
+
+    @property
+    def bottom(self) -> int:
+        return self.top + BOX
+
+
+def spread(row: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """The boxes of a row side by side, around the middle."""
+    step = width_of(row) + 24
+    for i, room in enumerate(row):
+        yield room, WIDTH / 2 + step * (i - (len(row) - 1) / 2)
+
+
+def width_of(row: Sequence[str]) -> float:
+    return CHAIN if len(row) == 1 else (CHAIN + 180) / len(row) - 24
+
+
 def present() -> set[str]:
     return {path.stem for path in (ROOT / PACKAGE).glob("*.py")}
 
 
-def width_of(row: Sequence[str]) -> float:
-    return min(560.0, (WIDTH - 2 * MARGIN) / len(row) - 24)
-
-
-def box(name: str, says: str, x: float, y: float, width: float) -> Iterator[str]:
+def box(name: str, says: str, place: Place) -> Iterator[str]:
     """A room: its name, and what it is for."""
-    fill, ink = COLOURS
-    yield f'<rect x="{x - width / 2:g}" y="{y}" width="{width:g}" height="{BOX}" rx="7" fill="{fill}" stroke="{ink}"/>'
+    x, y, width = place.x, place.top, place.width
+    yield f'<rect x="{x - width / 2:g}" y="{y}" width="{width:g}" height="{BOX}" rx="7" fill="{FILL}" stroke="{INK}"/>'
     yield f'<text x="{x:g}" y="{y + 19}" text-anchor="middle" font-size="15" font-weight="bold">{escape(name)}</text>'
-    longest = int(width / 5.6)
+    longest = int(width / 6.1)
     says = says if len(says) <= longest else f"{says[: longest - 1].rstrip(' ,;:')}…"
     yield f'<text x="{x:g}" y="{y + 36}" text-anchor="middle" font-size="11" fill="#44505c">{escape(says)}</text>'
 
 
-def arrow(start: tuple[float, float, float], end: tuple[float, float, float]) -> str:
-    """From the lower edge of a room to the upper edge of another; one that passes rows bends around their boxes."""
-    x1, y1, _ = start
-    x2, y2, width = end
-    y1 += BOX
-    if y2 - y1 > BETWEEN + 1 and abs(x1 - x2) < 40:  # behind the rows between: along the side
-        side = WIDTH - MARGIN - 60
-        path = f"M{x1:g},{y1} C{side},{y1 + 30} {side},{y2 - 30} {x2 + width / 4:g},{y2 - 2}"
+def arrow(start: Place, end: Place, lanes: Iterator[float], landings: Iterator[float]) -> str:
+    """From box to box of the next row, or along a lane beside the rows between."""
+    if end.row == start.row + 1:
+        # Leave and arrive where the boxes face each other.
+        x = min(max(end.x, start.x - start.width / 2 + 12), start.x + start.width / 2 - 12)
+        middle = (start.bottom + end.top) / 2
+        path = f"M{x:g},{start.bottom} C{x:g},{middle:g} {end.x:g},{middle:g} {end.x:g},{end.top - 2}"
     else:
-        path = f"M{x1:g},{y1} C{x1:g},{(y1 + y2) / 2} {x2:g},{(y1 + y2) / 2} {x2:g},{y2 - 2}"
+        side = -1 if min(start.x, end.x) < WIDTH / 2 and start.x <= WIDTH / 2 else 1
+        lane, land = next(lanes), next(landings) % (end.width / 2 - 20)
+        out, turn, x = start.x + side * start.width / 2, end.top - BETWEEN / 2, end.x + side * land
+        path = f"M{out:g},{start.top + BOX / 2:g} H{WIDTH / 2 + side * lane:g} V{turn:g} H{x:g} V{end.top - 2}"
     return f'<path d="{path}" fill="none" stroke="#7a8794" stroke-width="1.4" marker-end="url(#tip)"/>'
 
 
