@@ -7,14 +7,21 @@ needs no guard.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import runpy
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from tracrl.errors import TracrlError
@@ -22,16 +29,29 @@ from tracrl.errors import TracrlError
 Job = TypeVar("Job")
 SECONDS_TO_END = 3.0
 """For all processes together; one that is in the middle of something is then ended."""
+ATTEMPTS = 2
+"""at a job whose process dies"""
+ANSWER_SECONDS = 600.0
+"""After so long without an answer a process counts as standing still. ``$TRACRL_ANSWER_SECONDS`` sets another time, for
+simulators in which an episode takes longer."""
+
+
+class WorkerError(TracrlError):
+    """A process died, and so did the one in its place; or it stood still."""
+
+
+class _DiedError(WorkerError):
+    """One process died."""
 
 
 def limited_to(threads: int) -> dict[str, str]:
-    """Our environment, for a process whose numerical libraries are to start so many threads, and not one a core."""
+    """Our environment, for a process whose numerical libraries are to start so many threads, and not one per core."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {**os.environ, **dict.fromkeys(names, str(threads))}
 
 
 def number_of(workers: int | None, otherwise: int | None = None) -> int:
-    """How many run side by side: as many as were asked for, else ``otherwise``, else one a core."""
+    """How many run side by side: as many as were asked for, else ``otherwise``, else one per core."""
     if workers is not None and workers < 1:
         raise TracrlError(f"--workers is {workers}; expected at least 1.")
     return workers or otherwise or len(os.sched_getaffinity(0))
@@ -44,12 +64,22 @@ class Failure:
     message: str
 
 
+@dataclass(frozen=True)
+class _Process:
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+    """what it writes to its standard error"""
+    arguments: tuple[str, ...]
+
+
 class Processes:
     """The processes of one module. ``name`` is what they simulate, for the sentence that says that one died."""
 
-    def __init__(self, module: str, name: str):
+    def __init__(self, module: str, name: str, answer_seconds: float | None = None):
+        """``answer_seconds``: how long an answer may take; by default :data:`ANSWER_SECONDS`."""
         self.module, self.name = module, name
-        self._open: dict[Connection, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+        self.answer_seconds = answer_seconds or _answer_seconds()
+        self._open: dict[Connection, _Process] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -59,79 +89,186 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for process, _ in self._open.values()]
+        return [opened.process.pid for opened in self._open.values()]
 
-    def start(self, *arguments: str) -> None:
+    def start(self, *arguments: str) -> Connection:
         """One more, which gets its end of the pipe as its first argument and then these."""
         ours, theirs = Pipe()
-        log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
-        process = subprocess.Popen(
-            [sys.executable, "-m", self.module, str(theirs.fileno()), *arguments],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            env=limited_to(1),
-        )
-        theirs.close()
-        self._open[ours] = process, log
+        _limit(ours, self.answer_seconds)
+        try:
+            log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+            process = subprocess.Popen(
+                python_command(self.module, str(theirs.fileno()), *arguments, parent=os.getpid()),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=limited_to(1),
+                process_group=0,  # a Ctrl-C in the terminal is the parent's alone
+            )
+        except OSError as error:
+            ours.close()
+            raise TracrlError(
+                f"A simulator process of {self.name} cannot be started ({error.strerror or error}): make room in the "
+                "temporary folder (TMPDIR names another one), or end other processes."
+            ) from error
+        finally:
+            theirs.close()
+        self._open[ours] = _Process(process, log, arguments)
+        return ours
 
     def share_out(self, jobs: Iterable[Job], request: Callable[[Connection, Job], Any]) -> Iterator[tuple[Job, Any]]:
-        """Each job with its answer, in the order in which they are done; ``request`` says what to send for a job."""
-        asked: dict[Connection, Job] = {}
-        waiting, idle = iter(jobs), list(self._open)
+        """Each job with its answer, in the order in which they are done; ``request`` says what to send for a job.
+
+        The job of a process that dies is given to another one, which is started in its place.
+        """
+        asked: dict[Connection, tuple[Job, int, float]] = {}
+        """job, attempts at it before, and the time by which there should be an answer"""
+        waiting = iter(jobs)
+        again: list[tuple[Job, int]] = []
+
+        def next_job() -> tuple[Job, int] | None:
+            return again.pop() if again else next(((job, 0) for job in waiting), None)
+
         try:
             while True:
-                for connection, job in zip(idle, waiting, strict=False):
-                    asked[connection] = job
-                    self._send(connection, request(connection, job))
+                for connection in [connection for connection in self._open if connection not in asked]:
+                    if (given := next_job()) is None:
+                        break
+                    asked[connection] = *given, time.monotonic() + self.answer_seconds
+                    with contextlib.suppress(ConnectionError):  # a dead one is found when its answer is read
+                        self._send(connection, request(connection, given[0]))
                 if not asked:
-                    if next(waiting, None) is not None:
+                    if next_job() is not None:
                         raise TracrlError(f"No simulator process of {self.name} is running.")
                     return
-                idle = [connection for connection in wait(list(asked)) if isinstance(connection, Connection)]
-                for connection in idle:
-                    answer = self.receive(connection)
-                    yield asked.pop(connection), answer
+                patience = min(until for _, _, until in asked.values()) - time.monotonic()
+                ready = [c for c in wait(list(asked), max(patience, 0.0)) if isinstance(c, Connection)]
+                if not ready and patience <= 0:
+                    raise self._standstill()
+                for connection in ready:
+                    try:
+                        answer = self.receive(connection)
+                    except _DiedError as error:
+                        job, attempts, _ = asked[connection]
+                        if attempts + 1 >= ATTEMPTS:
+                            raise WorkerError(f"{error}; another one that was given the same work died too.") from error
+                        del asked[connection]
+                        again.append((job, attempts + 1))
+                        self._replace(connection)
+                        continue
+                    yield asked.pop(connection)[0], answer
         finally:
             if asked:  # left in the middle: answers that are still under way must not be taken for later ones
-                self.close()
+                self.close(at_once=True)
 
     def receive(self, connection: Connection) -> Any:
         """The next answer of one process."""
         try:
             answer = connection.recv()
+        except BlockingIOError as error:
+            raise self._standstill() from error
         except (EOFError, ConnectionError) as error:
-            raise TracrlError(self._obituary(connection)) from error
+            raise _DiedError(self._cause_of_death(connection)) from error
         if isinstance(answer, Failure):
             raise TracrlError(answer.message)
         return answer
 
-    def close(self) -> None:
-        """End the processes."""
+    def close(self, at_once: bool = False) -> None:
+        """End the processes; ``at_once``: also in the middle of something."""
         for connection in self._open:
             connection.close()
-        patience = time.monotonic() + SECONDS_TO_END
-        for process, log in self._open.values():
+        patience = time.monotonic() + (0.0 if at_once else SECONDS_TO_END)
+        for opened in self._open.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=max(0.0, patience - time.monotonic()))
-            process.kill()
-            process.wait()
-            log.close()
+                opened.process.wait(timeout=max(0.0, patience - time.monotonic()))
+            opened.process.kill()
+            opened.process.wait()
+            opened.log.close()
         self._open.clear()
+
+    def _replace(self, connection: Connection) -> None:
+        """Start another process in the place of a dead one."""
+        dead = self._open.pop(connection)
+        connection.close()
+        dead.process.kill()
+        dead.process.wait()
+        dead.log.close()
+        self.start(*dead.arguments)
 
     def _send(self, connection: Connection, message: Any) -> None:
         try:
             connection.send(message)
-        except ConnectionError as error:
-            raise TracrlError(self._obituary(connection)) from error
+        except BlockingIOError as error:
+            raise self._standstill() from error
 
-    def _obituary(self, connection: Connection) -> str:
-        """Why a process died: the last line that it wrote."""
-        process, log = self._open[connection]
+    def _standstill(self) -> WorkerError:
+        return WorkerError(
+            f"A simulator process of {self.name} gave no answer for {self.answer_seconds:g} seconds and was given up; "
+            "if an episode may take longer, set TRACRL_ANSWER_SECONDS to more."
+        )
+
+    def _cause_of_death(self, connection: Connection) -> str:
+        """The last line that a process wrote."""
+        opened = self._open[connection]
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=2)
-        log.seek(0)
-        lines = log.read().decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"exit status {process.poll()}"
+            opened.process.wait(timeout=2)
+        opened.log.seek(0)
+        lines = opened.log.read().decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else _ending(opened.process.poll())
         return f"A simulator process of {self.name} died: {reason}"
+
+
+def python_command(module: str, *arguments: str, parent: int | None = None) -> list[str]:
+    """What starts a module of ours as a program of its own; with a ``parent``, it ends at once when that has ended.
+
+    Not ``python -m``: that would import what lies in the current folder under the name of a library. What can be
+    imported here can be imported there, but comes after Python's own and what is installed.
+    """
+    path = [str(Path(entry).absolute()) for entry in sys.path]
+    given = json.dumps({"home": str(Path(__file__).parents[1].absolute()), "path": path, "parent": parent})
+    return [sys.executable, "-P", "-c", _START, given, module, *arguments]
+
+
+_START = """import importlib, json, sys, typing
+given, module = json.loads(sys.argv.pop(1)), sys.argv.pop(1)
+sys.path.insert(0, given["home"])  # this very tracrl, where several are installed
+import tracrl
+sys.path[:] = list(dict.fromkeys([*sys.path[1:], *given["path"], given["home"]]))
+from tracrl.processes import run_module
+run_module(module, given["parent"])"""
+
+
+def run_module(module: str, parent: int | None) -> None:
+    """Run a module as ``__main__``, and end at once when ``parent`` has ended."""
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _answer_seconds() -> float:
+    given = os.environ.get("TRACRL_ANSWER_SECONDS") or str(ANSWER_SECONDS)
+    with contextlib.suppress(ValueError):
+        if 0 < float(given) < 1e9:
+            return float(given)
+    raise TracrlError(f"TRACRL_ANSWER_SECONDS is {given!r}; expected a number of seconds.")
+
+
+def _limit(connection: Connection, seconds: float) -> None:
+    """Let neither sending nor receiving take longer, where the other side stands still in the middle of it."""
+    duration = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            pipe.setsockopt(socket.SOL_SOCKET, option, duration)
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"it was killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"

@@ -34,6 +34,7 @@ from tracrl.cli.study import StudyOptions, study
 from tracrl.cli.tasks import MethodsOptions, SimsOptions, TasksOptions, methods, sims, tasks
 from tracrl.cli.train import TrainOptions, train
 from tracrl.errors import TracrlError
+from tracrl.stopping import Stopped
 
 EXIT_UNFORESEEN = 70  # EX_SOFTWARE of sysexits.h
 
@@ -77,7 +78,8 @@ def run(given: list[str], interrupts: Sequence[int] = ()) -> int:
 def _stopped(error: BaseException, interrupts: Sequence[int]) -> tuple[str, int]:
     # A training that was saved first says so.
     words = str(error) if isinstance(error, KeyboardInterrupt) else ""
-    return words or "Stopped.", 143 if signal.SIGTERM in interrupts else 130
+    code = error.exit_code if isinstance(error, Stopped) else 143 if signal.SIGTERM in interrupts else 130
+    return words or "Stopped.", code
 
 
 def _reason(error: BaseException) -> tuple[str, int] | None:

@@ -68,7 +68,7 @@ class StudyOptions:
 
 
 def study(options: StudyOptions) -> int:
-    """0: all is done; 1: something failed; 130: stopped."""
+    """0: all is done; 1: something failed; 130 or 143: stopped."""
     from tracrl.study.known_data import KnownData
     from tracrl.study.local import Machine, calibrate, run_locally
     from tracrl.study.plan import make_plan
@@ -121,7 +121,7 @@ def study(options: StudyOptions) -> int:
         console.print(f"Tables, figures and the page: tracrl report {options.out}", markup=False, soft_wrap=True)
         return 0
     console.print("Nothing is lost: the same command goes on with what is not done.")
-    return 1 if board.failures() else 130
+    return 1 if board.failures() else board.exit_code
 
 
 def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:

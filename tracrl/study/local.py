@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from rich.console import Console
 from tracrl.claims import alive
 from tracrl.errors import TracrlError
 from tracrl.memory import available_memory
-from tracrl.processes import limited_to, number_of
+from tracrl.processes import limited_to, number_of, python_command
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.measured import Rates, memory_of
@@ -78,6 +77,7 @@ def run_locally(
     board = Board(store.prepare(plan), store, console, used, len(machine.cores))
     with board, stop_requests() as stop:
         _Workers(board, machine, used, most, retries, checkpoint_seconds).work(stop)
+    board.exit_code = stop.exit_code
     return board
 
 
@@ -202,7 +202,7 @@ def start_worker(
     environment = limited_to(len(cores))
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = _visible(gpu, os.environ)
-    command = [sys.executable, "-m", "tracrl.study.worker", str(assignment.path), "--out", str(store.path)]
+    command = python_command("tracrl.study.worker", str(assignment.path), "--out", str(store.path))
     command += ["--device", device, "--cores", str(len(cores)), "--patience", str(patience)]
     command += ["--checkpoint-seconds", str(checkpoint_seconds), "--parent", str(os.getpid())]
     process = subprocess.Popen(

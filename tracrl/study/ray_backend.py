@@ -93,6 +93,7 @@ def run_on_ray(
                 board.tick()
             if pending:
                 _cancel(ray, pending, board)
+        board.exit_code = stop.exit_code
     return board
 
 

@@ -21,7 +21,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
-from tracrl.stopping import stop_requests
+from tracrl.stopping import Stopped, stop_requests
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress, Silence
@@ -50,7 +50,7 @@ class Run:
     directory: Path | None = None
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(Stopped):
     """Training was stopped from outside, after a checkpoint was written."""
 
 
