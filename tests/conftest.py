@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
 
 from tracrl.data.episodes import Episodes
 
-# Tests run side by side, one a core: threads of their own would only get in each other's way.
+# Tests press Ctrl-C, also where they themselves run in the background of a script, which has it ignored.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Tests run side by side, one per core: threads of their own would only get in each other's way.
 torch.set_num_threads(1)
 
 

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.numpy import save
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
-from tracrl.policies.base import Policy, PolicyMetadata
+from tracrl.policies.base import KINDS, Policy, PolicyMetadata
 from tracrl.policies.load import load_policy
 from tracrl.policies.mlp import MLPPolicy
+from tracrl.tensor_files import load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -50,10 +50,12 @@ def test_a_policy_beyond_the_stack_is_an_index_error(stack: Policy) -> None:
 
 
 def test_actions_are_in_the_box_of_the_task() -> None:
-    facts = PolicyMetadata("trac", (1.0,), (0,), action_low=(0.0, -10.0), action_high=(4.0, 10.0))
-    zero = MLPPolicy(facts, {"weight0": np.zeros((1, 3, 2), np.float32), "bias0": np.zeros((1, 1, 2), np.float32)})
+    metadata = PolicyMetadata("trac", (1.0,), (0,), action_low=(0.0, -10.0), action_high=(4.0, 10.0))
+    zero = MLPPolicy(metadata, {"weight0": np.zeros((1, 3, 2), np.float32), "bias0": np.zeros((1, 1, 2), np.float32)})
     assert zero[0].act(np.ones(3)).tolist() == [2.0, 0.0]
-    full = MLPPolicy(facts, {"weight0": np.zeros((1, 3, 2), np.float32), "bias0": np.full((1, 1, 2), 99, np.float32)})
+    full = MLPPolicy(
+        metadata, {"weight0": np.zeros((1, 3, 2), np.float32), "bias0": np.full((1, 1, 2), 99, np.float32)}
+    )
     assert full[0].act(np.ones(3)).tolist() == [4.0, 10.0]
 
 
@@ -91,38 +93,126 @@ def test_a_file_that_is_no_policy_is_said(tmp_path: Path, content: bytes) -> Non
         load_policy(path)
 
 
+def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
+    """Change header and tensors, with a checksum that holds."""
+    header, tensors = load_tensors(path, "numpy")
+    change(header, tensors)
+    save_tensors(path, tensors, header, "numpy")
+
+
+def said_of(stack: Policy, path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> str:
+    stack.save(path)
+    rewrite(path, change)
+    with pytest.raises(TracrlError) as caught:
+        load_policy(path)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path} is not a policy written by tracrl, or it was cut off (")
+    return sentence
+
+
 @pytest.mark.parametrize(
-    ("part", "value"),
+    ("part", "value", "words"),
     [
-        ("settings", None),
-        ("settings", 3),
-        ("settings", {"phi": 1}),
-        ("kind", "none such"),
-        ("metadata", []),
-        ("metadata", {}),
+        ("settings", None, "settings"),
+        ("settings", 3, "mapping"),
+        ("settings", {"phi": 1}, "phi"),
+        ("settings", {"tensors": 1}, "tensors"),
+        ("kind", None, "kind"),
+        ("kind", ["mlp"], "its kind is"),
+        ("metadata", [], "its metadata is []"),
+        ("metadata", {}, "missing"),
+        ("metadata", "text", "its metadata is 'text'"),
     ],
 )
-def test_a_damaged_header_is_said(stack: Policy, tmp_path: Path, part: str, value: object) -> None:
-    path = tmp_path / "policy.safetensors"
-    stack.save(path)
-    with safe_open(path, "np") as file:
-        header = json.loads(file.metadata()["tracrl"])
-    header[part] = value
-    if value is None:
-        del header[part]
-    path.write_bytes(save(stack.tensors, metadata={"tracrl": json.dumps(header)}))
-    with pytest.raises(TracrlError, match="is not a policy written by tracrl, or it was cut off"):
-        load_policy(path)
+def test_a_damaged_header_is_said(stack: Policy, tmp_path: Path, part: str, value: object, words: str) -> None:
+    def change(header: dict[str, Any], _: object) -> None:
+        header[part] = value
+        if value is None:
+            del header[part]
+
+    assert words in said_of(stack, tmp_path / "policy.safetensors", change)
 
 
-def test_tensors_that_are_not_the_policys_are_said(stack: Policy, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": [0]}, "it has 2 limits and 1 seeds"),
+        ({"seeds": [0, 1, 2]}, "it has 2 limits and 3 seeds"),
+        ({"limits": [1.0]}, "it has 1 limits and 2 seeds"),
+        ({"limits": [1.0, 2, 3], "seeds": [0, 1, 2]}, "for 3 policies"),
+        ({"limits": [1.0], "seeds": [0]}, "for 1 policies"),
+        ({"limits": ["low", "high"]}, "its limits are ('low', 'high'), where finite numbers were expected"),
+        ({"limits": [1.0, float("nan")]}, "where finite numbers were expected"),
+        ({"limits": [1.0, float("inf")]}, "where finite numbers were expected"),
+        ({"limits": [1.0, 10**400]}, "where finite numbers were expected"),
+        ({"limits": [1.0, None]}, "where finite numbers were expected"),
+        ({"limits": [True, False]}, "where finite numbers were expected"),
+        ({"limits": None}, "its limits are None"),
+        ({"limits": "ten"}, "its limits are 'ten'"),
+        ({"limits": {"a": 1}}, "its limits are {'a': 1}"),
+        ({"seeds": [0.5, 1]}, "its seeds are (0.5, 1)"),
+        ({"seeds": 3}, "its seeds are 3"),
+        ({"limits": [], "seeds": []}, "its limits are (), where one or more were expected"),
+        ({"action_low": [-1.0]}, "it has 1 action_low and 2 action_high"),
+        ({"action_low": [-1.0] * 3, "action_high": [1.0] * 3}, "its actions have shape (2, 1, 2), where (2, 1, 3)"),
+        ({"action_low": [2.0, 2.0]}, "the low end of its action box is above the high end"),
+        ({"action_low": [[-1.0], [-1.0]]}, "its action_low are"),
+        ({"method": 3}, "its method is 3"),
+        ({"task": ["BallRun"]}, "its task ('BallRun',)"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_metadata_that_do_not_fit_are_said(stack: Policy, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    sentence = said_of(stack, tmp_path / "policy.safetensors", lambda header, _: header["metadata"].update(changes))
+    assert words in sentence
+
+
+def test_tensors_that_do_not_fit_are_said(stack: Policy, tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    assert "bias1" in said_of(stack, path, lambda _, tensors: tensors.pop("bias1"))
+    assert "IndexError" in said_of(stack, path, lambda _, tensors: tensors.clear())
+    other = {"weight1": np.zeros((2, 5, 8), np.float32)}
+    assert "matmul" in said_of(stack, path, lambda _, tensors: tensors.update(other))
+    assert "has shape ()" in said_of(stack, path, lambda _, tensors: tensors.update(bias1=np.zeros((), np.float32)))
+    nan = {"bias1": np.full((2, 1, 8), np.nan, np.float32)}
+    assert "bias1 holds numbers that are not finite" in said_of(stack, path, lambda _, tensors: tensors.update(nan))
+
+
+def test_an_empty_stack_is_said(stack: Policy) -> None:
+    with pytest.raises(TracrlError, match="where one or more were expected"):
+        stack[[]]
+
+
+def test_the_headers_of_version_0_4_are_read(stack: Policy, tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     stack.save(path)
-    with safe_open(path, "np") as file:
-        header = file.metadata()
-    path.write_bytes(save({"weight0": stack.tensors["weight0"]}, metadata=header))
-    with pytest.raises(TracrlError, match="is not a policy written by tracrl, or it was cut off"):
-        load_policy(path)
+    rewrite(path, lambda header, _: header.update(facts=header.pop("metadata")))
+    assert load_policy(path).metadata == stack.metadata
+
+
+def test_a_kind_of_ones_own_registers_itself(stack: Policy, tmp_path: Path) -> None:
+    class Cautious(MLPPolicy):
+        kind = "cautious, for a test"
+
+    Cautious(stack.metadata, stack.tensors).save(tmp_path / "policy.safetensors")
+    assert isinstance(load_policy(tmp_path), Cautious)
+    del KINDS[Cautious.kind]  # as in a process that has not imported its module
+    with pytest.raises(TracrlError, match=r"of the kind 'cautious, for a test', .* --method my_file:Mine"):
+        load_policy(tmp_path)
+
+
+def test_a_kind_keeps_its_name_to_itself(stack: Policy, tmp_path: Path) -> None:
+    with pytest.raises(TracrlError, match="Other has the kind 'mlp' of MLPPolicy: choose another name"):
+
+        class Other(MLPPolicy):
+            kind = "mlp"
+
+    class Unnamed(MLPPolicy):
+        pass
+
+    with pytest.raises(TracrlError, match="Unnamed cannot be saved: give it a kind of its own"):
+        Unnamed(stack.metadata, stack.tensors).save(tmp_path / "policy.safetensors")
+    assert KINDS["mlp"] is MLPPolicy
 
 
 def test_a_policy_that_is_cut_off_or_missing_is_said(stack: Policy, tmp_path: Path) -> None:

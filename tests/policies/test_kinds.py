@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,9 +17,11 @@ from tracrl.methods.cdt import CDT, SequenceBatch
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.lagrangian import best_candidate
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Method, RunSpec
 from tracrl.nets.critics import soft_maximum, soft_minimum
 from tracrl.nets.vae import central
+from tracrl.policies.load import load_policy
+from tracrl.tensor_files import load_tensors, save_tensors
 
 CPU = torch.device("cpu")
 RUNS = [RunSpec(2.0, 0), RunSpec(6.0, 1)]
@@ -62,6 +67,38 @@ def test_choice_among_candidates(method: type[BCQLag] | type[BEARLag]) -> None:
     assert torch.equal(
         best_candidate(q, qc, learner.pid.multiplier)[0], q.gather(-1, scores.argmax(-1)[..., None])[..., 0]
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        (BCQLag, {"candidates": 0}),
+        (BCQLag, {"candidates": 10**12}),
+        (BCQLag, {"phi": "much"}),
+        (BEARLag, {"pessimism": 2}),
+        (BEARLag, {"candidates": None}),
+        (CDT, {"heads": 3}),
+        (CDT, {"heads": 0}),
+        (CDT, {"context": -1}),
+        (CDT, {"targets": []}),
+        (CDT, {"targets": [[1.0]]}),
+        (CDT, {"targets": "none"}),
+        (CDT, {"targets": [[1.0, None]]}),
+        (CDT, {"reward_scale": float("nan")}),
+    ],
+)
+def test_settings_in_a_file_that_no_policy_can_have(
+    method: type[Method], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    sizes = {"width": 8, "layers": 1, "heads": 2} if method is CDT else {"hidden": (8, 8), "vae_hidden": (8,)}
+    path = tmp_path / "policy.safetensors"
+    method(batch_size=2, **sizes).learner(make_small_data(), RUNS, CPU).policy().save(path)  # type: ignore[call-arg]
+    load_policy(path)
+    header, tensors = load_tensors(path, "numpy")
+    header["settings"] |= changes
+    save_tensors(path, tensors, header, "numpy")
+    with pytest.raises(TracrlError, match=r"policy.safetensors is not a policy written by tracrl"):
+        load_policy(path)
 
 
 def test_transformer_step_by_step() -> None:

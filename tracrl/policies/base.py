@@ -19,6 +19,8 @@ from tracrl.tensor_files import save_tensors
 
 Floats = NDArray[np.float32]
 KINDS: dict[str, type[Policy]] = {}
+"""By name; a kind is known once its class is defined."""
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,32 @@ class PolicyMetadata:
     action_high: tuple[float, ...]
     task: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("limits", "seeds", "action_low", "action_high"):
+            values = getattr(self, name)
+            kinds = int if name == "seeds" else int | float
+            if not isinstance(values, tuple) or not values:
+                raise TracrlError(f"its {name} are {values!r:.80}, where one or more were expected")
+            if not all(isinstance(v, kinds) and not isinstance(v, bool) and abs(v) < _LARGEST for v in values):
+                raise TracrlError(f"its {name} are {values!r:.80}, where finite numbers were expected")
+        for one, other in (("limits", "seeds"), ("action_low", "action_high")):
+            if len(getattr(self, one)) != len(getattr(self, other)):
+                raise TracrlError(f"it has {len(getattr(self, one))} {one} and {len(getattr(self, other))} {other}")
+        if not all(low <= high for low, high in zip(self.action_low, self.action_high, strict=True)):
+            raise TracrlError("the low end of its action box is above the high end")
+        if not isinstance(self.method, str) or not isinstance(self.task, str | None):
+            raise TracrlError(f"its method is {self.method!r:.80} and its task {self.task!r:.80}, expected names")
+
 
 class Policy(ABC):
     """A stack of policies. ``policy[i]`` is one of them, ``policy[[0, 2]]`` a smaller stack.
 
-    The tensors of a policy all have the stack as their first dimension.
+    The tensors of a policy all have the stack as their first dimension. A subclass that can be saved has a ``kind`` of
+    its own, and can be loaded wherever its module has been imported.
     """
 
     kind: ClassVar[str]
+    """the name in the file"""
 
     def __init__(self, metadata: PolicyMetadata, tensors: Mapping[str, Floats], single: bool = False):
         self.metadata = metadata
@@ -50,6 +70,11 @@ class Policy(ABC):
         self._half: Floats = (np.asarray(metadata.action_high, np.float32) - self._low) / np.float32(2)
 
     def __init_subclass__(cls) -> None:
+        if "kind" not in vars(cls):
+            return
+        known = KINDS.get(cls.kind)
+        if known is not None and known.__module__.startswith("tracrl.") and known.__module__ != cls.__module__:
+            raise TracrlError(f"{cls.__name__} has the kind {cls.kind!r} of {known.__name__}: choose another name.")
         KINDS[cls.kind] = cls
 
     def __len__(self) -> int:
@@ -132,6 +157,14 @@ class Policy(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the stack as one file."""
+        if KINDS.get(getattr(self, "kind", "")) is not type(self):
+            raise TracrlError(f'{type(self).__name__} cannot be saved: give it a kind of its own, kind = "...".')
         header = {"kind": self.kind, "metadata": asdict(self.metadata), "settings": self.settings()}
         contiguous = {key: np.ascontiguousarray(tensor) for key, tensor in self.tensors.items()}
         save_tensors(Path(path), contiguous, header, "numpy")
+
+
+def require(holds: bool, setting: str, value: object) -> None:
+    """What a kind's settings are checked with, as they may come from a file."""
+    if not holds:
+        raise TracrlError(f"its {setting} is {value!r:.80}, which no {setting} can be")

@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 
 from tracrl.nets.ranges import LATENT_RANGE, LOG_STD_RANGE
-from tracrl.policies.base import Floats, Policy, PolicyMetadata
+from tracrl.policies.base import Floats, Policy, PolicyMetadata, require
 from tracrl.policies.layers import Layers, forward, layers_of
 
-"""of a squashed Gaussian. Both ranges are those of training too, which imports them from here: acting needs no torch"""
+MOST_CANDIDATES = 100_000
 
 
 class CandidatePolicy(Policy):
     """Tensors: the layers of ``actor`` (R, in, out), of ``critic`` and ``cost_critic`` (R, K, in, out), and λ,
     ``multiplier`` (R,)."""
-
-    kind = "candidates"
 
     def __init__(
         self,
@@ -35,6 +33,8 @@ class CandidatePolicy(Policy):
         pessimism: float,
     ):
         super().__init__(metadata, tensors, single)
+        require(isinstance(candidates, int) and 0 < candidates <= MOST_CANDIDATES, "candidates", candidates)
+        require(isinstance(pessimism, int | float) and 0 <= pessimism <= 1, "pessimism", pessimism)
         self.candidates, self.pessimism = candidates, pessimism
         self._actor = layers_of(tensors, "actor")
         self._critic, self._cost_critic = layers_of(tensors, "critic"), layers_of(tensors, "cost_critic")
@@ -57,7 +57,7 @@ class CandidatePolicy(Policy):
         states = np.repeat(observations, self.candidates, axis=0)[None]
         actions = self.propose(states)
         joint = np.concatenate([np.broadcast_to(states, (*actions.shape[:2], states.shape[2])), actions], -1)
-        # The same doubt as in the targets: the worse of two groups of critics weighs more.
+        # The same pessimism as in the targets: the worse of two groups of critics weighs more.
         value = self._mixed(self._values(self._critic, joint))
         cost = -self._mixed(-self._values(self._cost_critic, joint))
         scores = value - self.tensors["multiplier"][:, None] * cost
@@ -94,6 +94,7 @@ class PerturbedDecodes(CandidatePolicy):
         **settings: Any,
     ):
         super().__init__(metadata, tensors, single, **settings)
+        require(isinstance(phi, int | float) and 0 <= phi < float("inf"), "phi", phi)
         self.phi = phi
         self._decoder = layers_of(tensors, "decoder")
 

@@ -6,14 +6,16 @@ Every policy of a stack has its own weights and its own limit; all of them are s
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracrl.errors import TracrlError
-from tracrl.policies.base import Floats, Policy, PolicyMetadata
+from tracrl.policies.base import Floats, Policy, PolicyMetadata, require
 
+MOST = 1_000_000  # steps of context, heads
 TOKENS_A_STEP = 4  # return-to-go, cost-to-go, observation, action
 
 
@@ -36,6 +38,12 @@ class TransformerPolicy(Policy):
     ):
         """``targets`` are (limit, return) pairs in rising order of limits."""
         super().__init__(metadata, tensors, single)
+        for name, count in (("context", context), ("heads", heads)):
+            require(isinstance(count, int) and 0 < count <= MOST, name, count)
+        numbers = [reward_scale, cost_offset, *(number for pair in targets for number in pair)]
+        for number in numbers:
+            require(isinstance(number, int | float) and math.isfinite(number), "target or scale", number)
+        require(len(targets) > 0 and all(len(pair) == 2 for pair in targets), "list of targets", targets)
         self.targets = [(float(limit), float(value)) for limit, value in targets]
         self.context, self.heads = context, heads
         self.reward_scale, self.cost_offset = reward_scale, cost_offset
