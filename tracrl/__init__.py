@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as typing has it, which is not loaded here: the command line answers an interrupt the sooner
 if TYPE_CHECKING:
+    from typing import Any
+
     from tracrl.data.episodes import Episodes as Episodes
     from tracrl.data.locate import load_dataset as load_dataset
     from tracrl.envs.make import make_env as make_env

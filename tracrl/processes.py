@@ -37,7 +37,7 @@ simulators in which an episode takes longer."""
 
 
 class WorkerError(TracrlError):
-    """A process died, and so did the one in its place; or it stood still."""
+    """A process died, and so did the one in its place; or it stood still; or it said why it cannot go on."""
 
 
 class _DiedError(WorkerError):
@@ -171,7 +171,7 @@ class Processes:
         except (EOFError, ConnectionError) as error:
             raise _DiedError(self._cause_of_death(connection)) from error
         if isinstance(answer, Failure):
-            raise TracrlError(answer.message)
+            raise WorkerError(answer.message)
         return answer
 
     def close(self, at_once: bool = False) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import _signal as signal  # type: ignore[import-not-found]  # what signal rests on, which need not be loaded first
 import sys
-import threading
-from collections.abc import Sequence
-from types import FrameType
+
+TYPE_CHECKING = False  # as typing has it, which need not be loaded first either
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,9 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # Ctrl-C is left alone where it is ignored, as it is behind an & in a script; SIGTERM ends every command.
     before = {}
-    if threading.current_thread() is threading.main_thread():
-        wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, interrupt) for number in wanted}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, interrupt)
+    except ValueError:  # only the main thread may handle signals
+        pass
     try:
         from tracrl.cli.dispatch import run
 
@@ -30,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("tracrl: Stopped.", file=sys.stderr)
         return 143 if signal.SIGTERM in interrupts else 130
     finally:
+        # Python ends itself by SIGINT, whatever is returned, if an interrupt came inside exec(), as dataclasses use it
+        # while they load. Another exec() makes it forget that.
+        exec("")
         for number, handler in before.items():
             # The process is about to end, and needs no traceback for a Ctrl-C in the midst of that.
             signal.signal(number, signal.SIG_IGN if arguments is None and number == signal.SIGINT else handler)
