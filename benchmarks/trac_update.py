@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
-from tracrl.train.stack import Stack, has_half_products
+from tracrl.train.stack import Stack, has_bf16
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def measure(shape: Shape, device: torch.device, blocks: int, seconds: float) -> 
         "plain loop, one run": (1, plain_loop(shape, data, device), threads),
         "products alone, one run": (1, products_alone(shape, device), threads),
     }
-    for half in (False, True) if has_half_products(device) else (False,):
+    for half in (False, True) if has_bf16(device) else (False,):
         for runs in (1, 9):
             run = stack_of(shape, data, runs, device, half)
             name = f"tracrl, {'one run' if runs == 1 else 'nine runs'}{', bf16 products' if half else ''}"

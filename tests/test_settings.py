@@ -40,8 +40,8 @@ class Some:
 @pytest.mark.parametrize(
     ("value", "kind", "words"),
     [
-        (0, LearningRate, "expected a number above 0 and up to 1"),
-        (-1.0, LearningRate, "--it is -1.0"),
+        (-1, LearningRate, "expected a number from 0 to 1"),
+        (1.5, LearningRate, "--it is 1.5"),
         (float("nan"), LearningRate, "--it is nan"),
         (float("inf"), float, "expected a finite number"),
         (1.5, Discount, "expected a discount above 0 and below 1"),

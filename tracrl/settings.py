@@ -56,7 +56,7 @@ class Count:
 
 Updates = Annotated[int, Range(1, 10**9)]
 BatchSize = Annotated[int, Range(1, 10**6)]
-LearningRate = Annotated[float, Range(0, 1, above=True)]
+LearningRate = Annotated[float, Range(0, 1)]
 Discount = Annotated[float, Range(0, 1, above=True, below=True, kind="a discount")]
 Share = Annotated[float, Range(0, 1, kind="a share")]
 Weight = Annotated[float, Range(0, 10**6)]

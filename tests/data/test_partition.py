@@ -11,6 +11,7 @@ from tests.data.made_up import episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Segments, cut_segments, is_safe, partition, split
 from tracrl.errors import TracrlError
+from tracrl.methods.trac import weights
 
 
 def whole(data: Episodes) -> Segments:
@@ -36,42 +37,42 @@ def test_whole_episodes_once_each(six: Episodes) -> None:
 
 
 def test_labels_and_weights_with_the_published_settings(six: Episodes) -> None:
-    parts = partition(six, whole(six), 3, x=50, y=0, delta=0.7)
+    parts = partition(six, whole(six), 3, x=50, y=0)
     # Safe from best to worst: 0 (10), 2 (6), 3 (4), 1 (2). The top half is desirable, the rest left out.
     assert (parts.desirable, parts.undesirable, parts.safe) == (2, 2, 4)
     assert parts.segments.episode.tolist() == [0, 2, 4, 5, 3, 1]
     assert parts.labels.tolist() == [1, 1, 0, 0, -1, -1]
     # v̂ over the safe ones: (R − 2) / 8, so 1 and 0.5; w = v̂ · 0.3 + 0.7. Unsafe ones weigh 1.
-    np.testing.assert_allclose(parts.weight, [1.0, 0.85, 1, 1, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(weights(parts, 0.7), [1.0, 0.85, 1, 1, 0, 0], rtol=1e-6)
 
 
 def test_the_poorest_safe_ones_are_undesirable_and_weigh_by_how_poor_they_are(six: Episodes) -> None:
-    parts = partition(six, whole(six), 3, x=25, y=50, delta=0.2)
+    parts = partition(six, whole(six), 3, x=25, y=50)
     # Desirable: 0. Left out: 2. Undesirable although safe: 3 (v̂ = 0.25) and 1 (v̂ = 0); w = (1 − v̂) · 0.8 + 0.2.
     assert parts.segments.episode.tolist() == [0, 3, 1, 4, 5, 2]
     assert parts.labels.tolist() == [1, 0, 0, 0, 0, -1]
-    np.testing.assert_allclose(parts.weight, [1.0, 0.8, 1.0, 1, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(weights(parts, 0.2), [1.0, 0.8, 1.0, 1, 1, 0], rtol=1e-6)
 
 
 def test_the_papers_normaliser_spans_the_whole_data_set(six: Episodes) -> None:
-    parts = partition(six, whole(six), 3, x=50, y=50, delta=0.5, normaliser="all")
+    parts = partition(six, whole(six), 3, x=50, y=50, normaliser="all")
     # v̂ = (R + 5) / 25: 0 → 0.6, 2 → 0.44, 3 → 0.36, 1 → 0.28.
     assert parts.segments.episode.tolist() == [0, 2, 3, 1, 4, 5]
-    np.testing.assert_allclose(parts.weight, [0.8, 0.72, 0.82, 0.86, 1, 1], rtol=1e-6)
+    np.testing.assert_allclose(weights(parts, 0.5), [0.8, 0.72, 0.82, 0.86, 1, 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("delta", "lowest"), [(0.0, 0.0), (1.0, 1.0), (0.4, 0.4)])
 def test_delta_is_the_least_weight(six: Episodes, delta: float, lowest: float) -> None:
-    parts = partition(six, whole(six), 3, x=100, y=0, delta=delta)
-    assert parts.weight[:4].min() == pytest.approx(lowest)
-    assert parts.weight[:4].max() == pytest.approx(1)
+    parts = partition(six, whole(six), 3, x=100, y=0)
+    assert weights(parts, delta)[:4].min() == pytest.approx(lowest)
+    assert weights(parts, delta)[:4].max() == pytest.approx(1)
 
 
 def test_equal_returns_keep_their_order_and_do_not_divide_by_zero() -> None:
     data = episodes_of([[1.0], [1.0], [1.0], [1.0]], [[0], [0], [0], [5]])
-    parts = partition(data, whole(data), 1, x=67, y=0, delta=0.7)
+    parts = partition(data, whole(data), 1, x=67, y=0)
     assert parts.segments.episode.tolist() == [0, 1, 3, 2]
-    assert np.isfinite(parts.weight).all()
+    assert np.isfinite(weights(parts, 0.7)).all()
 
 
 @pytest.mark.parametrize(
@@ -194,16 +195,16 @@ def halves(data: Episodes) -> Segments:
 def test_a_segment_is_judged_by_its_own_cost_against_its_share_of_the_limit() -> None:
     data = long_and_short()
     # Costs 10, 0, 0, 0 against a share of 12 · 10 / 20 = 6: only the first half of episode 0 is unsafe.
-    parts = partition(data, halves(data), 12, x=100, y=0, delta=0.5)
+    parts = partition(data, halves(data), 12, x=100, y=0)
     assert (parts.desirable, parts.undesirable) == (3, 1)
     assert parts.segments.first.tolist() == [38, 28, 10, 0]  # by return: rows 38 to 47, 28 to 37, 10 to 19
     # Returns 425, 325 and 145: v̂ = 1, 180 / 280, 0.
-    np.testing.assert_allclose(parts.weight, [1, 180 / 280 * 0.5 + 0.5, 0.5, 1], rtol=1e-6)
+    np.testing.assert_allclose(weights(parts, 0.5), [1, 180 / 280 * 0.5 + 0.5, 0.5, 1], rtol=1e-6)
 
 
 def test_a_segment_exactly_at_its_share_is_safe() -> None:
     data = long_and_short()
-    parts = partition(data, halves(data), 20, x=75, y=25, delta=0.5)  # share 10, cost 10
+    parts = partition(data, halves(data), 20, x=75, y=25)  # share 10, cost 10
     assert parts.safe == 4
 
 
@@ -211,19 +212,19 @@ def test_the_papers_rule_labels_episodes_and_their_segments_inherit() -> None:
     data = long_and_short()
     # Episode 0 costs 10 and episode 2 nothing; at limit 9 both halves of episode 0 are unsafe, although its second
     # half costs nothing.
-    parts = partition(data, halves(data), 9, x=100, y=0, delta=0.5, labelling="episodes")
+    parts = partition(data, halves(data), 9, x=100, y=0, labelling="episodes")
     assert (parts.desirable, parts.undesirable) == (2, 2)
     assert parts.segments.episode.tolist() == [2, 2, 0, 0]
     # At limit 10 both are safe, and ranked by the return of their whole episode.
-    parts = partition(data, halves(data), 10, x=50, y=50, delta=0.5, labelling="episodes")
+    parts = partition(data, halves(data), 10, x=50, y=50, labelling="episodes")
     assert parts.segments.episode.tolist() == [2, 2, 0, 0]
-    np.testing.assert_allclose(parts.weight, [1, 1, 1, 1])  # v̂ = 1 and 0: the best and the poorest
+    np.testing.assert_allclose(weights(parts, 0.5), [1, 1, 1, 1])  # v̂ = 1 and 0: the best and the poorest
 
 
 def test_a_masked_short_episode_is_judged_by_all_its_cost() -> None:
     data = long_and_short()
     segments = cut_segments(data, 1.0, "mask", np.random.default_rng(0))
-    parts = partition(data, segments, 8, x=100, y=0, delta=0.5)  # costs 10, 8, 0
+    parts = partition(data, segments, 8, x=100, y=0)  # costs 10, 8, 0
     assert parts.safe == 2
     assert parts.segments.episode.tolist() == [2, 1, 0]
 
@@ -236,7 +237,7 @@ def test_many_drawn_segments_agree_with_sums_made_one_by_one() -> None:
         [generator.integers(0, 2, length).tolist() for length in lengths],
     )
     segments = cut_segments(data, 0.4, "mask", generator)
-    parts = partition(data, segments, 18, x=30, y=20, delta=0.3)
+    parts = partition(data, segments, 18, x=30, y=20)
     cut = parts.segments
     rows = [slice(first, first + length) for first, length in zip(cut.first, cut.length, strict=True)]
     costs = np.array([data.costs[one].sum(dtype=np.float64) for one in rows])
@@ -256,12 +257,12 @@ def test_many_drawn_segments_agree_with_sums_made_one_by_one() -> None:
     expected = np.where(labels == 1, normalised * 0.7 + 0.3, (1 - normalised) * 0.7 + 0.3)
     expected[~safe] = 1
     expected[labels == -1] = 0
-    np.testing.assert_allclose(parts.weight, expected, rtol=1e-5)
+    np.testing.assert_allclose(weights(parts, 0.3), expected, rtol=1e-5)
 
 
 def test_a_limit_under_which_no_episode_is_safe(six: Episodes) -> None:
     with pytest.raises(TracrlError) as caught:
-        partition(six.select([3, 4, 5]), whole(six.select([3, 4, 5])), 2, x=50, y=0, delta=0.7)
+        partition(six.select([3, 4, 5]), whole(six.select([3, 4, 5])), 2, x=50, y=0)
     assert str(caught.value) == (
         "No episode is safe at cost limit 2: the lowest cost in the data is 3; raise the limit or add safe episodes."
     )
@@ -271,36 +272,36 @@ def test_a_huge_cost_does_not_make_the_episodes_after_it_safe(six: Episodes) -> 
     costs = six.costs.copy()
     costs[0] = 1e20
     data = replace(six, costs=costs)  # past the checks, which refuse it
-    parts = partition(data, whole(data), 3, x=50, y=0, delta=0.7)
+    parts = partition(data, whole(data), 3, x=50, y=0)
     assert parts.safe == 3
     assert parts.segments.episode[parts.labels == 0].tolist() == [0, 4, 5]
 
 
 def test_a_limit_under_which_every_episode_is_safe(six: Episodes) -> None:
     with pytest.raises(TracrlError) as caught:
-        partition(six, whole(six), 9, x=50, y=0, delta=0.7)
+        partition(six, whole(six), 9, x=50, y=0)
     assert str(caught.value) == (
         "Every episode is safe at cost limit 9 (the highest cost in the data is 9), so there is nothing undesirable "
         "to learn from: lower the limit, or call the poorest safe episodes undesirable with --x 50 --y 50."
     )
-    assert partition(six, whole(six), 9, x=50, y=50, delta=0.7).undesirable == 3
+    assert partition(six, whole(six), 9, x=50, y=50).undesirable == 3
 
 
 def test_segments_are_spoken_of_where_segments_are_judged() -> None:
     data = episodes_of([[0.0] * 4] * 2, [[5.0, 0.0, 5.0, 0.0], [5.0, 1.0, 4.0, 1.0]])
     cut = Segments(np.array([0, 2, 4, 6]), np.full(4, 2), np.array([0, 0, 1, 1]), horizon=2, share=0.5)
     with pytest.raises(TracrlError) as caught:
-        partition(data, cut, 8, x=50, y=0, delta=0.7)
+        partition(data, cut, 8, x=50, y=0)
     assert str(caught.value) == (
         "No segment is safe at cost limit 8, of which 2 steps may spend 4: the lowest cost of a segment is 5; "
         "raise the limit or add safe episodes."
     )
     with pytest.raises(TracrlError) as caught:
-        partition(data, cut, 14, x=50, y=0, delta=0.7)
+        partition(data, cut, 14, x=50, y=0)
     assert str(caught.value) == (
         "Every segment is safe at cost limit 14, of which 2 steps may spend 7 (the highest cost of a segment is 6), so "
         "there is nothing undesirable to learn from: lower the limit, or call the poorest safe segments undesirable "
         "with --x 50 --y 50."
     )
     with pytest.raises(TracrlError, match="No episode is safe at cost limit 8: the lowest cost in the data is 10"):
-        partition(data, cut, 8, x=50, y=0, delta=0.7, labelling="episodes")
+        partition(data, cut, 8, x=50, y=0, labelling="episodes")

@@ -7,7 +7,7 @@ import torch
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
 
@@ -29,7 +29,7 @@ def test_rows_are_drawn_evenly_and_only_from_chosen_episodes(small_data: Episode
 
 
 def test_loss_is_the_mean_square_by_hand(small_data: Episodes) -> None:
-    stack = BCAll(batch_size=7, hidden=(4,)).learner(small_data, [RunSpec(0.0, 3)], CPU)
+    stack = BCAll(batch_size=7, hidden=(4,)).learner(small_data, [RunSpec(0.0, 3)], Compute())
     rows = stack.sampler.draw(stack.key(0), 7)[0].numpy()
     x = torch.from_numpy(small_data.observations[rows])
     (w1, b1), (w2, b2) = stack.network.weights()
@@ -41,8 +41,8 @@ def test_loss_is_the_mean_square_by_hand(small_data: Episodes) -> None:
 def test_runs_of_a_stack_are_runs_alone(small_data: Episodes) -> None:
     method = BCSafe(updates=5, batch_size=16, hidden=(8,))
     runs = [RunSpec(3.0, 0), RunSpec(5.0, 1)]
-    together = method.learner(small_data, runs, CPU)
-    alone = [method.learner(small_data, [run], CPU) for run in runs]
+    together = method.learner(small_data, runs, Compute())
+    alone = [method.learner(small_data, [run], Compute()) for run in runs]
     for _ in range(5):
         together.update()
         for single in alone:
@@ -54,17 +54,17 @@ def test_runs_of_a_stack_are_runs_alone(small_data: Episodes) -> None:
 
 def test_cloning_the_safe_is_tamer_than_cloning_all(small_data: Episodes) -> None:
     def boldness(method: BCAll | BCSafe) -> float:
-        stack = method.learner(small_data, [RunSpec(2.0, 0)], CPU)
+        stack = method.learner(small_data, [RunSpec(2.0, 0)], Compute())
         for _ in range(400):
             stack.update()
         return float(np.abs(stack.policy()[0].act(small_data.observations)).mean())
 
-    assert boldness(BCSafe(rate=3e-3, batch_size=128, hidden=(32,))) < 0.6 * boldness(
-        BCAll(rate=3e-3, batch_size=128, hidden=(32,))
+    assert boldness(BCSafe(lr=3e-3, batch_size=128, hidden=(32,))) < 0.6 * boldness(
+        BCAll(lr=3e-3, batch_size=128, hidden=(32,))
     )
 
 
 def test_nothing_safe_to_clone_is_said(small_data: Episodes) -> None:
     bold = small_data.select(np.flatnonzero(small_data.total_costs > 2))
     with pytest.raises(TracrlError, match="No episode is safe at cost limit 1"):
-        BCSafe().learner(bold, [RunSpec(1.0, 0)], CPU)
+        BCSafe().learner(bold, [RunSpec(1.0, 0)], Compute())

@@ -7,7 +7,7 @@ import torch
 
 from tests.methods.road import log_of_drivers
 from tracrl.methods.bear_lag import BEARLag, mmd
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 
 CPU = torch.device("cpu")
 
@@ -28,9 +28,9 @@ def test_mmd_by_hand() -> None:
 def test_alpha_rises_while_the_discrepancy_is_too_large_and_falls_after() -> None:
     def alpha_after(target: float) -> float:
         method = BEARLag(
-            batch_size=32, hidden=(16,), vae_hidden=(16,), critics=1, mmd_sigma=0.1, mmd_target=target, alpha_rate=0.1
+            batch_size=32, hidden=(16,), vae_hidden=(16,), critics=1, mmd_sigma=0.1, mmd_target=target, alpha_lr=0.1
         )
-        learner = method.learner(log_of_drivers(20), [RunSpec(2.0, 0)], CPU)
+        learner = method.learner(log_of_drivers(20), [RunSpec(2.0, 0)], Compute())
         for _ in range(5):
             metrics = learner.update()
         return metrics["alpha"].item()
@@ -41,9 +41,9 @@ def test_alpha_rises_while_the_discrepancy_is_too_large_and_falls_after() -> Non
 
 def test_a_large_alpha_draws_the_policy_to_the_data() -> None:
     method = BEARLag(
-        batch_size=64, hidden=(32,), vae_hidden=(32,), critics=1, mmd_sigma=0.5, actor_rate=3e-3, critic_rate=0.0
+        batch_size=64, hidden=(32,), vae_hidden=(32,), critics=1, mmd_sigma=0.5, actor_lr=3e-3, critic_lr=0.0
     )
-    learner = method.learner(log_of_drivers(20), [RunSpec(2.0, 0)], CPU)
+    learner = method.learner(log_of_drivers(20), [RunSpec(2.0, 0)], Compute())
     learner.log_alpha.fill_(5.0)
     discrepancies = [learner.update()["mmd"].item() for _ in range(150)]
     assert sum(discrepancies[-10:]) < 0.5 * sum(discrepancies[:10])

@@ -21,7 +21,7 @@ from tracrl.methods.cdt import (
     to_go,
 )
 from tracrl.methods.cdt_targets import data_targets, task_targets
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 from tracrl.nets import random
 from tracrl.tasks.table import all_tasks
 
@@ -86,8 +86,8 @@ def test_losses_by_hand() -> None:
     ones = torch.ones(1, 1, 2)
     batch = SequenceBatch(ones, ones, mean, torch.tensor([[[[1.0], [0.0]]]]), ones, ones.long(), ones * 1)
     batch.valid[0, 0, 1] = 0  # the second step is behind the end
-    surprise, entropy = action_losses(mean, log_std, batch)
-    assert surprise.item() == pytest.approx(0.5 + 0.5 * math.log(2 * math.pi))
+    nll, entropy = action_losses(mean, log_std, batch)
+    assert nll.item() == pytest.approx(0.5 + 0.5 * math.log(2 * math.pi))
     assert entropy.item() == pytest.approx(0.5 * math.log(2 * math.pi * math.e))
     assert masked_mean(torch.tensor([[[3.0, 9.0]]]), batch.valid).item() == 3
 
@@ -128,23 +128,23 @@ def test_targets_of_the_benchmark() -> None:
 def test_targets_from_data_are_the_best_within_each_limit() -> None:
     data = episodes_of([[5.0], [3.0], [9.0], [8.0]], [[1.0], [0.0], [4.0], [6.0]])
     assert data_targets(data).returns == ((0, 3), (1, 5), (4, 9))
-    policy = SMALL.learner(data, [RunSpec(0.0, 0)], CPU).policy()
+    policy = SMALL.learner(data, [RunSpec(0.0, 0)], Compute()).policy()
     asked = {limit: policy.target_return(limit) for limit in (0, 0.5, 1, 3.9, 4, 100)}  # type: ignore[attr-defined]
     assert asked == {0: 3, 0.5: 3, 1: 5, 3.9: 5, 4: 9, 100: 9}
 
 
 def test_the_temperature_steers_the_entropy() -> None:
-    learner = replace(SMALL, temperature_rate=1e-2).learner(spread(), [RunSpec(0.0, 0)], CPU)
+    learner = replace(SMALL, temperature_lr=1e-2).learner(spread(), [RunSpec(0.0, 0)], Compute())
     before = learner.update()["temperature"].item()
     assert learner.update()["temperature"].item() < before  # untrained, the entropy is above −1
 
 
 def test_gradients_are_cut_for_each_run_by_itself() -> None:
-    learner = replace(SMALL, largest_gradient=1e-3, decay=0.0, warmup=1).learner(
-        spread(), [RunSpec(0, s) for s in (0, 1)], CPU
+    learner = replace(SMALL, max_grad_norm=1e-3, weight_decay=0.0, warmup=1).learner(
+        spread(), [RunSpec(0, s) for s in (0, 1)], Compute()
     )
     seen: list[torch.Tensor] = []
-    learner.adam.move = lambda gradients, rate: seen.append(  # type: ignore[method-assign]
+    learner.adam.move = lambda gradients, lr: seen.append(  # type: ignore[method-assign]
         torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
     )
     learner.update()
@@ -154,7 +154,7 @@ def test_gradients_are_cut_for_each_run_by_itself() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_a_later_step_does_not_change_an_earlier_one(dropout: float) -> None:
     """Causality: neither actions to come nor the step's own action may be seen, as it acts and as it trains."""
-    learner: CDTLearner = replace(SMALL, dropout=dropout).learner(spread(), [RunSpec(0.0, 0)], CPU)
+    learner: CDTLearner = replace(SMALL, dropout=dropout).learner(spread(), [RunSpec(0.0, 0)], Compute())
     batch = learner.table.draw(learner.key(0), learner.key(1))
     mean, _, cost = learner.model(batch, learner.key)
     actions = batch.actions.clone()

@@ -10,7 +10,7 @@ import torch
 from tests.methods.test_transitions import three_episodes
 from tracrl.data.episodes import Episodes
 from tracrl.methods.coptidice import COptiDICE, COptiDICELearner, bound_weights, divergence, weight
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 
 CPU = torch.device("cpu")
 
@@ -35,7 +35,9 @@ def test_bound_weights_by_hand() -> None:
 
 
 def small_learner(data: Episodes) -> COptiDICELearner:
-    return COptiDICE(gamma=0.5, batch_size=64, hidden=(4,), reward_scale=1.0).learner(data, [RunSpec(3.0, 0)], CPU)
+    return COptiDICE(gamma=0.5, batch_size=64, hidden=(4,), reward_scale=1.0).learner(
+        data, [RunSpec(3.0, 0)], Compute()
+    )
 
 
 def test_advantages_by_hand() -> None:
@@ -53,7 +55,7 @@ def test_the_flow_leaves_every_state_without_final_observations_too() -> None:
     """What followed a time-out is not asked for: a state that is entered there has its way out in the batch."""
     learner = small_learner(three_episodes(final=False))
     batch = learner.transitions.draw(learner.key(0), 500)
-    assert set(batch.observations[batch.last == 1].flatten().tolist()) == {1, 4, 5}
+    assert set(batch.observations[batch.done == 1].flatten().tolist()) == {1, 4, 5}
     assert batch.first.mean().item() == pytest.approx(learner.first_share, abs=0.1)
 
 
@@ -84,15 +86,15 @@ def solve(
         gamma=0.5,
         alpha=0.5,
         epsilon=epsilon,
-        rate=2e-2,
-        scalar_rate=2e-2,
+        lr=2e-2,
+        scalar_lr=2e-2,
         batch_size=128,
         hidden=(16,),
         reward_scale=1.0,
         noise=0.0,
         reference_quirks=quirks,
     )
-    learner = method.learner(gamble(chance), [RunSpec(limit, 0)], CPU)
+    learner = method.learner(gamble(chance), [RunSpec(limit, 0)], Compute())
     for _ in range(350):
         learner.update()
     later = [learner.update() for _ in range(50)]

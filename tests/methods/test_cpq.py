@@ -8,8 +8,8 @@ import torch
 
 from tests.methods.test_transitions import three_episodes
 from tracrl.data.episodes import Episodes
-from tracrl.methods.cpq import CPQ, CPQLearner, strange_mean, strangest
-from tracrl.methods.method import RunSpec
+from tracrl.methods.cpq import CPQ, CPQLearner, most_ood, ood_mean
+from tracrl.methods.method import Compute, RunSpec
 
 CPU = torch.device("cpu")
 
@@ -30,11 +30,11 @@ def timid_data() -> Episodes:
     )
 
 
-TIMID = CPQ(batch_size=64, hidden=(32,), vae_hidden=(32,), gamma=0.5, critic_rate=3e-3, vae_rate=3e-3, actor_rate=0.0)
+TIMID = CPQ(batch_size=64, hidden=(32,), vae_hidden=(32,), gamma=0.5, critic_lr=3e-3, vae_lr=3e-3, actor_lr=0.0)
 
 
 def trained(method: CPQ, updates: int = 300) -> CPQLearner:
-    learner = method.learner(timid_data(), [RunSpec(10.0, 0)], CPU)
+    learner = method.learner(timid_data(), [RunSpec(10.0, 0)], Compute())
     for _ in range(updates):
         learner.update()
     return learner
@@ -64,10 +64,10 @@ def test_the_penalty_has_no_effect_at_all_in_the_reference_form() -> None:
         return [p.detach() for p in trained(method, 20).critics.parameters()]
 
     quirks = replace(TIMID, reference_quirks=True)
-    stronger = replace(quirks, strange_cost=100.0, alpha_rate=1.0)
+    stronger = replace(quirks, ood_cost=100.0, alpha_lr=1.0)
     assert all(torch.equal(a, b) for a, b in zip(weights(quirks), weights(stronger), strict=True))
     assert not all(
-        torch.equal(a, b) for a, b in zip(weights(TIMID), weights(replace(TIMID, strange_cost=100.0)), strict=True)
+        torch.equal(a, b) for a, b in zip(weights(TIMID), weights(replace(TIMID, ood_cost=100.0)), strict=True)
     )
 
 
@@ -87,7 +87,7 @@ def test_targets_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     value = torch.tensor([[[8.0, 8, 8, 8], [6.0, 6, 6, 6]]])
     cost = torch.tensor([[[0.0, 0, 5, 1], [1.0, 0, 0, 0]]])
     for quirks in (False, True):
-        learner = replace(settings, reference_quirks=quirks).learner(data, [RunSpec(3.0, 0)], CPU)
+        learner = replace(settings, reference_quirks=quirks).learner(data, [RunSpec(3.0, 0)], Compute())
         assert learner.threshold.item() == pytest.approx(1.75)
         monkeypatch.setattr(learner.target, "reward", lambda states, actions: value)
         monkeypatch.setattr(learner.target, "cost", lambda states, actions: cost)
@@ -101,7 +101,7 @@ def test_targets_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_policy_seeks_reward_where_safe_and_less_cost_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = TIMID.learner(timid_data(), [RunSpec(10.0, 0)], CPU)
+    learner = TIMID.learner(timid_data(), [RunSpec(10.0, 0)], Compute())
     states = torch.zeros(1, 2, 2)
     learner.threshold.fill_(1.0)
     value, cost = torch.tensor([[[3.0, 3.0]]]), torch.tensor([[[0.5, 4.0]]])
@@ -114,6 +114,6 @@ def test_policy_seeks_reward_where_safe_and_less_cost_elsewhere(monkeypatch: pyt
 
 def test_the_strangest_quarter() -> None:
     divergences = torch.tensor([[0.0, 5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 0.5]])
-    assert set(strangest(divergences)[0].tolist()) == {1, 4}
-    assert strange_mean(torch.tensor([[2.0, 4.0, 9.0]]), torch.tensor([[1.0, 1.0, 0.0]])).item() == 3
-    assert strange_mean(torch.tensor([[2.0]]), torch.tensor([[0.0]])).item() == 0
+    assert set(most_ood(divergences)[0].tolist()) == {1, 4}
+    assert ood_mean(torch.tensor([[2.0, 4.0, 9.0]]), torch.tensor([[1.0, 1.0, 0.0]])).item() == 3
+    assert ood_mean(torch.tensor([[2.0]]), torch.tensor([[0.0]])).item() == 0

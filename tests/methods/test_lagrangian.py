@@ -6,7 +6,7 @@ import torch
 from tests.methods.test_transitions import three_episodes
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.lagrangian import LagrangianLearner, PIDLagrangian, best_candidate
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 
 CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ def test_best_candidate_weighs_cost_by_the_multiplier() -> None:
 
 def make(limit: float = 1.0) -> LagrangianLearner:
     method = BCQLag(batch_size=4, hidden=(8,), vae_hidden=(8,), gamma=0.5, pessimism=0.75, critics=1)
-    return method.learner(three_episodes(), [RunSpec(limit, 0)], CPU)
+    return method.learner(three_episodes(), [RunSpec(limit, 0)], Compute())
 
 
 def test_targets_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

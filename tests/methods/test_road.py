@@ -20,16 +20,16 @@ from tracrl.train.fit import fit
 LIMIT = 2.0
 NETS: dict[str, Any] = {"hidden": (32, 32)}
 CRITICS: dict[str, Any] = {**NETS, "batch_size": 64, "gamma": 0.9, "tau": 0.05, "reward_scale": 1.0}
-RATES: dict[str, Any] = {"actor_rate": 1e-3, "critic_rate": 3e-3, "vae_rate": 3e-3, "vae_hidden": (32, 32)}
-GPT: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "context": 4, "dropout": 0.0, "largest_gradient": 1.0}
+RATES: dict[str, Any] = {"actor_lr": 1e-3, "critic_lr": 3e-3, "vae_lr": 3e-3, "vae_hidden": (32, 32)}
+GPT: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "context": 4, "dropout": 0.0, "max_grad_norm": 1.0}
 SAFE_METHODS: list[Method] = [
-    BCSafe(updates=400, batch_size=64, rate=3e-3, **NETS),
-    TraC(updates=500, clone_updates=200, batch_size=24, clone_rate=3e-3, rate=1e-3, warmup=20, dropout=0, y=50, **NETS),
-    CDT(updates=700, batch_size=32, rate=3e-3, warmup=20, largest_cost=15.0, **GPT),
+    BCSafe(updates=400, batch_size=64, lr=3e-3, **NETS),
+    TraC(updates=500, clone_updates=200, batch_size=24, bc_lr=3e-3, lr=1e-3, warmup=20, dropout=0, y=50, **NETS),
+    CDT(updates=700, batch_size=32, lr=3e-3, warmup=20, largest_cost=15.0, **GPT),
     BCQLag(updates=800, critics=1, beta=0.1, **CRITICS, **RATES),
     BEARLag(updates=500, critics=1, mmd_sigma=1.0, mmd_samples=5, candidates=6, **CRITICS, **RATES),
-    CPQ(updates=500, strange_actions=4, **CRITICS, **RATES),
-    COptiDICE(updates=500, rate=3e-3, scalar_rate=1e-2, batch_size=128, gamma=0.9, reward_scale=1, noise=0, **NETS),
+    CPQ(updates=500, ood_actions=4, **CRITICS, **RATES),
+    COptiDICE(updates=500, lr=3e-3, scalar_lr=1e-2, batch_size=128, gamma=0.9, reward_scale=1, noise=0, **NETS),
 ]
 
 
@@ -41,6 +41,6 @@ def test_safe_methods_end_safe_and_drive(method: Method) -> None:
 
 
 def test_cloning_everything_is_unsafe() -> None:
-    method = BCAll(updates=400, batch_size=64, rate=3e-3, **NETS)
+    method = BCAll(updates=400, batch_size=64, lr=3e-3, **NETS)
     _, costs = play(fit(method, log_of_drivers(), limits=[LIMIT], device="cpu").policy)
     assert (costs > 4 * LIMIT).all()

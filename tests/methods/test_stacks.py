@@ -14,16 +14,16 @@ from tracrl.methods.bear_lag import BEARLag
 from tracrl.methods.cdt import CDT
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
-from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.policies.load import load_policy
 
 CPU = torch.device("cpu")
 NETS: dict[str, Any] = {"batch_size": 16, "hidden": (8, 8)}
 METHODS: list[Method] = [
-    CDT(batch_size=4, context=3, width=8, layers=2, heads=2, dropout=0.1, warmup=1, rate=1e-3),
+    CDT(batch_size=4, context=3, width=8, layers=2, heads=2, dropout=0.1, warmup=1, lr=1e-3),
     BCQLag(**NETS, vae_hidden=(8,), candidates=3),
     BEARLag(**NETS, vae_hidden=(8,), candidates=3, mmd_samples=3),
-    CPQ(**NETS, vae_hidden=(8,), strange_actions=3),
+    CPQ(**NETS, vae_hidden=(8,), ood_actions=3),
     CPQ(**NETS, vae_hidden=(8,), reference_quirks=True),
     COptiDICE(**NETS),
     COptiDICE(**NETS, reference_quirks=True),
@@ -47,9 +47,9 @@ def updated(learner: Learner, times: int) -> Learner:
 @each_method
 def test_runs_of_a_stack_are_runs_alone(method: Method) -> None:
     data = make_small_data()
-    together = updated(method.learner(data, RUNS, CPU), 4).state_dict()
+    together = updated(method.learner(data, RUNS, Compute()), 4).state_dict()
     for i, run in enumerate(RUNS):
-        alone = updated(method.learner(data, [run], CPU), 4).state_dict()
+        alone = updated(method.learner(data, [run], Compute()), 4).state_dict()
         assert together.keys() == alone.keys()
         for name, tensor in together.items():
             assert tensor.shape[0] == len(RUNS), name
@@ -59,10 +59,10 @@ def test_runs_of_a_stack_are_runs_alone(method: Method) -> None:
 @each_method
 def test_training_goes_on_from_its_tensors_exactly(method: Method) -> None:
     data = make_small_data()
-    whole = updated(method.learner(data, RUNS, CPU), 5)
-    half = updated(method.learner(data, RUNS, CPU), 2)
+    whole = updated(method.learner(data, RUNS, Compute()), 5)
+    half = updated(method.learner(data, RUNS, Compute()), 2)
     kept = {name: tensor.clone() for name, tensor in half.state_dict().items()}
-    resumed = method.learner(data, RUNS, CPU)
+    resumed = method.learner(data, RUNS, Compute())
     resumed.restore(kept, half.step)
     for name, tensor in updated(resumed, 3).state_dict().items():
         assert torch.equal(tensor, whole.state_dict()[name]), name
@@ -70,14 +70,14 @@ def test_training_goes_on_from_its_tensors_exactly(method: Method) -> None:
 
 @each_method
 def test_metrics_are_those_announced(method: Method) -> None:
-    metrics = method.learner(make_small_data(), RUNS, CPU).update()
+    metrics = method.learner(make_small_data(), RUNS, Compute()).update()
     assert set(metrics) == set(method.metrics)
     assert all(values.shape == (len(RUNS),) for values in metrics.values())
 
 
 @each_method
 def test_a_policy_acts_the_same_alone_in_a_stack_and_from_a_file(method: Method, tmp_path: Any) -> None:
-    policy = updated(method.learner(make_small_data(), RUNS, CPU), 2).policy()
+    policy = updated(method.learner(make_small_data(), RUNS, Compute()), 2).policy()
     policy.save(tmp_path / "policy.safetensors")
     loaded, single = load_policy(tmp_path / "policy.safetensors"), policy[1]
     observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)

@@ -7,7 +7,7 @@ import torch
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.method import RunSpec
-from tracrl.methods.transitions import Transitions, discounted_threshold, episode_steps, thresholds
+from tracrl.methods.transitions import Transitions, discounted_threshold, thresholds
 from tracrl.nets import random
 
 CPU = torch.device("cpu")
@@ -32,8 +32,8 @@ def three_episodes(final: bool = True, task: str | None = None) -> Episodes:
 def test_what_follows_each_row() -> None:
     batch = Transitions(three_episodes(), 1, CPU, reward_scale=0.5).at(torch.arange(6)[None])
     assert batch.next_observations[0, :, 0].tolist() == [1, 10, 3, 4, 20, 30]
-    assert batch.ended[0].tolist() == [0, 1, 0, 0, 0, 0]
-    assert batch.last[0].tolist() == [0, 1, 0, 0, 1, 1]
+    assert batch.terminated[0].tolist() == [0, 1, 0, 0, 0, 0]
+    assert batch.done[0].tolist() == [0, 1, 0, 0, 1, 1]
     assert batch.first[0].tolist() == [1, 0, 1, 0, 0, 1]
     assert batch.rewards[0].tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
 
@@ -59,10 +59,14 @@ def test_a_timeout_with_unknown_successor_is_left_out() -> None:
 
 
 def test_where_timeouts_end_nothing_needs_to_follow_them() -> None:
-    batch = Transitions(three_episodes(final=False), 2, CPU, timeouts_end=True).draw(KEY, 2000)
+    batch = Transitions(three_episodes(final=False), 2, CPU, ends_at_truncation=True).draw(KEY, 2000)
     assert set(batch.observations.flatten().tolist()) == {0, 1, 2, 3, 4, 5}
-    assert set(batch.observations[batch.last == 1].flatten().tolist()) == {1, 4, 5}
-    assert Transitions(three_episodes(final=False).select([2]), 1, CPU, timeouts_end=True).draw(KEY[:1], 5).last.all()
+    assert set(batch.observations[batch.done == 1].flatten().tolist()) == {1, 4, 5}
+    assert (
+        Transitions(three_episodes(final=False).select([2]), 1, CPU, ends_at_truncation=True)
+        .draw(KEY[:1], 5)
+        .done.all()
+    )
 
 
 def test_first_observations() -> None:
@@ -89,6 +93,6 @@ def test_threshold_is_the_discounted_sum_of_an_even_cost() -> None:
 
 
 def test_steps_of_an_episode() -> None:
-    assert episode_steps(three_episodes()) == 3
-    assert episode_steps(three_episodes(task="BallRun")) == 100
-    assert episode_steps(three_episodes(task="my own")) == 3
+    assert three_episodes().max_steps == 3
+    assert three_episodes(task="BallRun").max_steps == 100
+    assert three_episodes(task="my own").max_steps == 3

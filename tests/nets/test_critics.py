@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from tracrl.nets.actor import SquashedGaussian
-from tracrl.nets.critics import Critics, follow, regression_loss, soft_maximum, soft_minimum, target_of
+from tracrl.nets.critics import Critics, frozen_copy, polyak_update, regression_loss, soft_maximum, soft_minimum
 from tracrl.nets.stacked import generators
 from tracrl.nets.vae import StackedVAE, central, divergence
 
@@ -24,12 +24,12 @@ def test_regression_loss_by_hand() -> None:
 
 def test_targets_follow_slowly_and_are_not_trained() -> None:
     critics = Critics(generators([0, 1]), 3, 2, (8,), members=2)
-    target = target_of(critics)
+    target = frozen_copy(critics)
     before = [p.clone() for p in target.parameters()]
     with torch.no_grad():
         for p in critics.parameters():
             p.add_(1.0)
-    follow(target, critics, 0.1)
+    polyak_update(target, critics, 0.1)
     for old, new in zip(before, target.parameters(), strict=True):
         assert torch.allclose(new, old + 0.1)
         assert not new.requires_grad

@@ -10,7 +10,7 @@ import torch
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.trac import TraC
 from tracrl.policies.base import KINDS, Policy, PolicyMetadata
 from tracrl.policies.load import load_policy
@@ -20,15 +20,11 @@ from tracrl.tensor_files import load_tensors, save_tensors
 
 @pytest.fixture
 def stack(small_data: Episodes) -> Policy:
-    return (
-        TraC(hidden=(8, 8), batch_size=4)
-        .learner(small_data, [RunSpec(4, 0), RunSpec(5, 1)], torch.device("cpu"))
-        .policy()
-    )
+    return TraC(hidden=(8, 8), batch_size=4).learner(small_data, [RunSpec(4, 0), RunSpec(5, 1)], Compute()).policy()
 
 
 def test_numpy_acts_as_the_network_does(small_data: Episodes) -> None:
-    learner = TraC(hidden=(8, 8), batch_size=4).learner(small_data, [RunSpec(4, 0), RunSpec(5, 1)], torch.device("cpu"))
+    learner = TraC(hidden=(8, 8), batch_size=4).learner(small_data, [RunSpec(4, 0), RunSpec(5, 1)], Compute())
     x = torch.randn(7, 3)
     expected = learner.network(x.expand(2, -1, -1)).detach().numpy()
     assert np.allclose(learner.policy().act(x.numpy()), expected, atol=1e-6)

@@ -17,13 +17,12 @@ from tracrl.methods.cdt import CDT, SequenceBatch
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.lagrangian import best_candidate
-from tracrl.methods.method import Method, RunSpec
+from tracrl.methods.method import Compute, Method, RunSpec
 from tracrl.nets.critics import soft_maximum, soft_minimum
 from tracrl.nets.vae import central
 from tracrl.policies.load import load_policy
 from tracrl.tensor_files import load_tensors, save_tensors
 
-CPU = torch.device("cpu")
 RUNS = [RunSpec(2.0, 0), RunSpec(6.0, 1)]
 OBSERVATIONS = np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32)
 
@@ -32,7 +31,7 @@ OBSERVATIONS = np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32)
     "method", [CPQ(hidden=(8, 8), vae_hidden=(8,), batch_size=8), COptiDICE(hidden=(8, 8), batch_size=8)]
 )
 def test_mean_of_the_squashed_gaussian(method: CPQ | COptiDICE) -> None:
-    learner = method.learner(make_small_data(), RUNS, CPU)
+    learner = method.learner(make_small_data(), RUNS, Compute())
     learner.update()
     with torch.no_grad():
         mean, _ = learner.actor(torch.from_numpy(OBSERVATIONS).expand(2, -1, -1))
@@ -42,7 +41,7 @@ def test_mean_of_the_squashed_gaussian(method: CPQ | COptiDICE) -> None:
 @pytest.mark.parametrize("method", [BCQLag, BEARLag])
 def test_choice_among_candidates(method: type[BCQLag] | type[BEARLag]) -> None:
     settings = method(hidden=(8, 8), vae_hidden=(8,), batch_size=8, candidates=5, critics=2)
-    learner = settings.learner(make_small_data(), RUNS, CPU)
+    learner = settings.learner(make_small_data(), RUNS, Compute())
     for _ in range(3):
         learner.update()
     learner.pid.multiplier.copy_(torch.tensor([0.3, 2.0]))
@@ -92,7 +91,7 @@ def test_settings_in_a_file_that_no_policy_can_have(
 ) -> None:
     sizes = {"width": 8, "layers": 1, "heads": 2} if method is CDT else {"hidden": (8, 8), "vae_hidden": (8,)}
     path = tmp_path / "policy.safetensors"
-    method(batch_size=2, **sizes).learner(make_small_data(), RUNS, CPU).policy().save(path)  # type: ignore[call-arg]
+    method(batch_size=2, **sizes).learner(make_small_data(), RUNS, Compute()).policy().save(path)  # type: ignore[call-arg]
     load_policy(path)
     header, tensors = load_tensors(path, "numpy")
     header["settings"] |= changes
@@ -104,8 +103,8 @@ def test_settings_in_a_file_that_no_policy_can_have(
 def test_transformer_step_by_step() -> None:
     """What the policy does along an episode is what the network predicts from the episode's sub-sequences."""
     context = 3
-    method = CDT(batch_size=4, context=context, width=8, layers=2, heads=2, warmup=1, rate=1e-2)
-    learner = method.learner(make_small_data(), [RunSpec(0.0, 0), RunSpec(0.0, 1)], CPU)
+    method = CDT(batch_size=4, context=context, width=8, layers=2, heads=2, warmup=1, lr=1e-2)
+    learner = method.learner(make_small_data(), [RunSpec(0.0, 0), RunSpec(0.0, 1)], Compute())
     for _ in range(3):
         learner.update()
     policy = learner.policy().at([2.0, 5.0])
@@ -136,7 +135,7 @@ def test_transformer_step_by_step() -> None:
 
 def test_transformer_keeps_account_of_what_is_left() -> None:
     learner = CDT(batch_size=2, context=2, width=8, layers=1, heads=2).learner(
-        make_small_data(), [RunSpec(0.0, 0)], CPU
+        make_small_data(), [RunSpec(0.0, 0)], Compute()
     )
     policy = learner.policy()[[0, 0]].at([3.0, 8.0])
     policy.reset(0)

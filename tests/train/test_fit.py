@@ -26,6 +26,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
+from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
 from tracrl.policies.base import Policy
@@ -37,7 +38,7 @@ from tracrl.train.logs import CsvLog
 from tracrl.train.progress import Silence
 from tracrl.train.stack import Stack, _parts
 
-SMALL = TraC(updates=30, clone_updates=10, batch_size=6, hidden=(16, 16), warmup=4, rate=1e-3, clone_rate=1e-3)
+SMALL = TraC(updates=30, clone_updates=10, batch_size=6, hidden=(16, 16), warmup=4, lr=1e-3, bc_lr=1e-3)
 LIMITS, SEEDS = [3.0, 4.0], [0, 10]
 
 
@@ -120,7 +121,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(tmp_path: Path) -> Non
     script = (
         "import sys, torch, tracrl\n"
         "torch.set_num_threads(1)\n"
-        "method = tracrl.TraC(updates=1500, clone_updates=500, batch_size=6, hidden=(16, 16), warmup=4, rate=1e-3)\n"
+        "method = tracrl.TraC(updates=1500, clone_updates=500, batch_size=6, hidden=(16, 16), warmup=4, lr=1e-3)\n"
         "data = tracrl.load_dataset(sys.argv[1])\n"
         "tracrl.fit(method, data, limits=[4.0], out=sys.argv[2], resume=True, checkpoint_seconds=0.05)\n"
     )
@@ -429,7 +430,7 @@ def test_cloning_everything_is_trained_once_for_all_limits(small_data: Episodes)
 
 def test_divergence_is_said(small_data: Episodes) -> None:
     with pytest.raises(TracrlError, match=r"diverged: at update .* lower the learning rate"):
-        fit(replace(SMALL, clone_rate=1e38, updates=200), small_data, limits=[4.0])
+        fit(BCQLag(critic_lr=1.0, hidden=(64,) * 16, batch_size=8, updates=20), small_data, limits=[4.0])
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ import torch
 
 from tests.conftest import make_small_data
 from tests.methods.test_stacks import METHODS, RUNS, label
-from tracrl.methods import trac
 from tracrl.methods.bc import BCSafe
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
+from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, clone_rate=1e-2, rate=1e-2, warmup=1)
-BC = BCSafe(batch_size=16, hidden=(8, 8), rate=1e-2)
+TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, bc_lr=1e-2, lr=1e-2, warmup=1)
+BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 
 @pytest.mark.parametrize("method", [TRAC, BC, *METHODS], ids=label)
@@ -41,9 +41,9 @@ def test_a_batch_in_chunks_trains_the_same_runs_on_a_gpu(monkeypatch: pytest.Mon
     """Chunks of two segments, recorded with the update; their masks are those of the whole batch."""
     data, results = make_small_data(), []
     segment = int(data.lengths.max()) * sum(TRAC.hidden)
-    monkeypatch.setattr(trac, "GPU_CHUNK", 2 * segment * len(RUNS))
+    monkeypatch.setattr(stacks, "GPU_ACTIVATIONS", 2 * segment * len(RUNS))
     for uncut in (TRAC.batch_size * segment, 0):
-        monkeypatch.setattr(trac, "UNCUT", uncut)
+        monkeypatch.setattr(stacks, "UNCUT_ACTIVATIONS", uncut)
         with Stack(TRAC, data, RUNS, torch.device("cuda")) as stack:
             torch.backends.cuda.matmul.allow_tf32 = False
             metrics = [stack.update() for _ in range(6)]
@@ -51,7 +51,7 @@ def test_a_batch_in_chunks_trains_the_same_runs_on_a_gpu(monkeypatch: pytest.Mon
     assert np.allclose(*results, rtol=1e-3, atol=1e-4)
 
 
-def test_half_products_stay_near_the_full_ones() -> None:
+def test_bf16_products_stay_near_the_full_ones() -> None:
     """bfloat16 keeps eight bits: one update's loss is right to a percent."""
     data, results = make_small_data(), []
     for precision in ("float32", "bfloat16"):

@@ -185,6 +185,12 @@ class Episodes:
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.offsets)
 
+    @property
+    def max_steps(self) -> int:
+        """T, the steps of an episode that nothing ends early: the task's, or the most there are in other data."""
+        longest, task = int(self.lengths.max()), self.known_task
+        return longest if task is None else max(longest, task.max_steps)
+
     @functools.cached_property
     def returns(self) -> NDArray[np.float64]:
         """R(τ), the sum of rewards of each episode."""

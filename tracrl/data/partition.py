@@ -1,4 +1,4 @@
-"""Phase 1 of TraC: which segments of which episodes are desirable, which undesirable, and what each weighs.
+"""Phase 1 of TraC: which segments of which episodes are desirable, and which undesirable.
 
 A segment is a pair (first row, length) into the flat arrays of :class:`~tracrl.data.episodes.Episodes`; its
 return and cost come from running sums, so drawing and labelling a million segments copies no data.
@@ -6,6 +6,7 @@ return and cost come from running sums, so drawing and labelling a million segme
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,25 +42,35 @@ class Segments:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Segments in the order desirable, undesirable, left out; the first two with a label's weight."""
+    """Segments in the order desirable, undesirable although safe, unsafe, left out."""
 
     segments: Segments
-    weight: NDArray[np.float32]
-    """(segments,): w of equations 2 and 3; 0 for what is left out"""
+    limit: float
+    """κ"""
+    scaled_return: NDArray[np.float64]
+    """(segments,): v̂, the return on a scale from 0 to 1"""
     desirable: int
     """N_d: the first so many segments have label 1"""
     undesirable: int
     """N_u: the next so many have label 0"""
+    poor: int
+    """how many of these are safe: they come first"""
     safe: int
     """how many segments keep within their share of the limit"""
 
     @property
     def labels(self) -> NDArray[np.int8]:
         """1 desirable, 0 undesirable, −1 left out."""
-        labels = np.full(len(self.weight), -1, np.int8)
+        labels = np.full(len(self.scaled_return), -1, np.int8)
         labels[: self.desirable] = 1
         labels[self.desirable : self.desirable + self.undesirable] = 0
         return labels
+
+    @property
+    def scaled_returns(self) -> Sequence[NDArray[np.float64]]:
+        """v̂ of the desirable, of the undesirable although safe, of the unsafe, and of what is left out."""
+        poor_end = self.desirable + self.poor
+        return np.split(self.scaled_return, [self.desirable, poor_end, self.desirable + self.undesirable])
 
 
 def is_safe(cost: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
@@ -118,7 +129,6 @@ def partition(
     *,
     x: float,
     y: float,
-    delta: float,
     labelling: Labelling = "segments",
     normaliser: Normaliser = "safe",
 ) -> Partition:
@@ -151,16 +161,8 @@ def partition(
         )
     within = value[safe] if normaliser == "safe" else value
     low, high = within.min(), within.max()
-    rank = np.clip((value - low) / max(high - low, 1e-12), 0, 1)
+    scaled = np.clip((value - low) / max(high - low, 1e-12), 0, 1)
     order = np.concatenate([desirable, poor, unsafe, middle])
-    weight = np.concatenate(
-        [
-            rank[desirable] * (1 - delta) + delta,  # equation 2
-            (1 - rank[poor]) * (1 - delta) + delta,  # equation 3
-            np.ones(len(unsafe)),
-            np.zeros(len(middle)),
-        ]
-    )
     return Partition(
         segments=Segments(
             first=segments.first[order],
@@ -169,9 +171,11 @@ def partition(
             horizon=segments.horizon,
             share=segments.share,
         ),
-        weight=weight.astype(np.float32),
+        limit=limit,
+        scaled_return=scaled[order],
         desirable=len(desirable),
         undesirable=len(poor) + len(unsafe),
+        poor=len(poor),
         safe=int(safe.sum()),
     )
 

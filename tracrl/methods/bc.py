@@ -15,11 +15,12 @@ from torch import Tensor
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import is_safe
 from tracrl.errors import TracrlError
-from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
+from tracrl.settings import BatchSize, Hidden, LearningRate, Updates
 
 BATCH_STREAM = 0
 
@@ -29,22 +30,19 @@ class _Cloning(Method):
     paper: ClassVar[str] = "Pomerleau: ALVINN, an Autonomous Land Vehicle in a Neural Network, NeurIPS 1988"
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
+    renamed: ClassVar = {"rate": "lr"}
 
-    updates: int = 100_000
+    updates: Updates = 100_000
     """gradient updates"""
-    batch_size: int = 512
+    batch_size: BatchSize = 512
     """transitions in a batch"""
-    rate: float = 1e-3
+    lr: LearningRate = 1e-3
     """Adam's learning rate"""
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: Hidden = (256, 256)
     """units of the hidden layers"""
 
-    def __post_init__(self) -> None:
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> CloningLearner:
-        return CloningLearner(self, data, runs, device)
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> CloningLearner:
+        return CloningLearner(self, data, runs, compute)
 
     @abstractmethod
     def chosen(self, data: Episodes, limit: float) -> NDArray[np.bool_]:
@@ -85,9 +83,10 @@ class BCSafe(_Cloning):
 class CloningLearner(Learner):
     """Regression of the logged actions: the loss is E‖π(s) − a‖² / action size."""
 
-    def __init__(self, method: _Cloning, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
-        self.batch_size, self.rate = method.batch_size, method.rate
+    def __init__(self, method: _Cloning, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
+        self.batch_size, self.lr = method.batch_size, method.lr
         self.observations = torch.from_numpy(data.observations).to(device)
         self.actions = torch.from_numpy(data.scaled_actions()).to(device)
         self.sampler = RowSampler(data, [method.chosen(data, run.limit) for run in runs], device)
@@ -98,7 +97,7 @@ class CloningLearner(Learner):
     def learn(self) -> dict[str, Tensor]:
         rows = self.sampler.draw(self.key(BATCH_STREAM), self.batch_size)
         loss = (self.network(self.observations[rows]) - self.actions[rows]).square().mean((-2, -1))
-        self.adam.step(loss, self.rate)
+        self.adam.step(loss, self.lr)
         return {"loss": loss.detach()}
 
     def policy(self) -> Policy:

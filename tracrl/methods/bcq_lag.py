@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
-from tracrl.methods.method import RunSpec
-from tracrl.nets.critics import follow, target_of
+from tracrl.methods.method import Compute, RunSpec
+from tracrl.nets.critics import frozen_copy, polyak_update
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.candidates import PerturbedDecodes
+from tracrl.settings import Range
 
 ACTION = FREE_STREAM
 
@@ -42,11 +43,11 @@ class BCQLag(LagrangianMethod):
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 3_000, "batch_size": 128, "tau": 0.02, "critics": 1, "vae_hidden": (256, 256)}
 
-    phi: float = 0.05
+    phi: Annotated[float, Range(0, 2)] = 0.05
     """φ, the most that a candidate is perturbed, in half widths of the action box"""
 
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> BCQLagLearner:
-        return BCQLagLearner(self, data, runs, device)
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> BCQLagLearner:
+        return BCQLagLearner(self, data, runs, compute)
 
 
 def perturbed(actions: Tensor, shift: Tensor, phi: float) -> Tensor:
@@ -59,11 +60,12 @@ class BCQLagLearner(LagrangianLearner):
 
     method: BCQLag
 
-    def __init__(self, method: BCQLag, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
+    def __init__(self, method: BCQLag, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
         sizes = (data.observation_size + data.action_size, *method.hidden, data.action_size)
         self.actor = StackedMLP(generators([run.seed for run in runs], 0), sizes, hidden="tanh").to(device)
-        self.actor_target = target_of(self.actor)
+        self.actor_target = frozen_copy(self.actor)
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
 
     def learn(self) -> dict[str, Tensor]:
@@ -77,9 +79,9 @@ class BCQLagLearner(LagrangianLearner):
         decoded = torch.tanh(self.decoded(ACTION, batch.observations, 1))
         actions = self.perturb(self.actor, batch.observations, decoded)
         actor_loss = self.lagrangian(batch.observations, actions.squeeze(2))
-        self.actor_adam.step(actor_loss, method.actor_rate)
-        follow(self.target, self.critics, method.tau)
-        follow(self.actor_target, self.actor, method.tau)
+        self.actor_adam.step(actor_loss, method.actor_lr)
+        polyak_update(self.target, self.critics, method.tau)
+        polyak_update(self.actor_target, self.actor, method.tau)
         return {
             "loss": loss,
             "cost_value": cost_value,

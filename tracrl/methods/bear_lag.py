@@ -12,21 +12,22 @@ The policy draws candidates and takes the one that maximises Q − λ Q_c, as BE
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
-from tracrl.methods.method import RunSpec
+from tracrl.methods.method import Compute, RunSpec
 from tracrl.nets.actor import SquashedGaussian
-from tracrl.nets.critics import follow, target_of
+from tracrl.nets.critics import frozen_copy, polyak_update
 from tracrl.nets.stacked import StackedAdam, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.candidates import GaussianCandidates
+from tracrl.settings import LearningRate, Range, Updates, Weight
 
 ACTIONS, DECODES = FREE_STREAM, FREE_STREAM + 1
 LOG_ALPHA_RANGE = (-5.0, 5.0)
@@ -47,25 +48,21 @@ class BEARLag(LagrangianMethod):
     metrics: ClassVar[Sequence[str]] = (*LagrangianMethod.metrics, "mmd", "alpha")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 3_000, "batch_size": 128, "tau": 0.02, "critics": 1, "vae_hidden": (256, 256)}
+    renamed: ClassVar[Mapping[str, str]] = {**LagrangianMethod.renamed, "alpha_rate": "alpha_lr"}
 
-    updates: int = 300_000
+    updates: Updates = 300_000
     """gradient updates"""
-    mmd_samples: int = 10
+    mmd_samples: Annotated[int, Range(1, 1_000)] = 10
     """actions of each side from which the discrepancy is estimated"""
-    mmd_sigma: float = 50.0
+    mmd_sigma: Annotated[float, Range(0, 10**6, above=True, kind="a width")] = 50.0
     """σ of its Gaussian kernel exp(−d² / 2σ)"""
-    mmd_target: float = 0.05
+    mmd_target: Weight = 0.05
     """ε, the discrepancy that is allowed"""
-    alpha_rate: float = 1e-3
+    alpha_lr: LearningRate = 1e-3
     """learning rate of log α"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.mmd_samples >= 1, "mmd_samples", "at least 1")
-        self.require(self.mmd_sigma > 0, "mmd_sigma", "a width above 0")
-
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> BEARLagLearner:
-        return BEARLagLearner(self, data, runs, device)
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> BEARLagLearner:
+        return BEARLagLearner(self, data, runs, compute)
 
 
 def mmd(x: Tensor, y: Tensor, sigma: float) -> Tensor:
@@ -85,12 +82,13 @@ class BEARLagLearner(LagrangianLearner):
     method: BEARLag
     log_alpha: Tensor
 
-    def __init__(self, method: BEARLag, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
+    def __init__(self, method: BEARLag, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
         seeds = [run.seed for run in runs]
         self.actor = SquashedGaussian(generators(seeds, 0), data.observation_size, data.action_size, method.hidden)
         self.actor.to(device)
-        self.actor_target = target_of(self.actor)
+        self.actor_target = frozen_copy(self.actor)
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
         self.register_buffer("log_alpha", torch.zeros(len(runs), device=device))
 
@@ -110,11 +108,11 @@ class BEARLagLearner(LagrangianLearner):
         excess = discrepancy - method.mmd_target
         lagrangian = self.lagrangian(batch.observations, torch.tanh(raw[:, :, 0]))
         actor_loss = lagrangian + self.log_alpha.exp() * excess
-        self.actor_adam.step(actor_loss, method.actor_rate)
+        self.actor_adam.step(actor_loss, method.actor_lr)
         # Dual ascent on α (MMD ≤ ε).
-        self.log_alpha.add_(method.alpha_rate * self.log_alpha.exp() * excess.detach()).clamp_(*LOG_ALPHA_RANGE)
-        follow(self.target, self.critics, method.tau)
-        follow(self.actor_target, self.actor, method.tau)
+        self.log_alpha.add_(method.alpha_lr * self.log_alpha.exp() * excess.detach()).clamp_(*LOG_ALPHA_RANGE)
+        polyak_update(self.target, self.critics, method.tau)
+        polyak_update(self.actor_target, self.actor, method.tau)
         return {
             "loss": loss,
             "cost_value": cost_value,

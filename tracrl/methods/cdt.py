@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -30,14 +30,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tracrl.data.episodes import Episodes
 from tracrl.methods.cdt_targets import Targets, data_targets, task_targets
-from tracrl.methods.method import Learner, Method, RunSpec
-from tracrl.methods.transitions import episode_steps
+from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.nets import random
-from tracrl.nets.actor import log_density
+from tracrl.nets.actor import log_prob
 from tracrl.nets.stacked import StackedAdam, generators
 from tracrl.nets.transformer import Affine, Keys, StackedGPT, embedding_table
 from tracrl.policies.base import Policy
 from tracrl.policies.transformer import TOKENS_A_STEP, TransformerPolicy
+from tracrl.settings import BatchSize, Dropout, LearningRate, Positive, Range, Updates, Weight
 
 TRAJECTORY, START = range(2)  # streams of random numbers; dropout's begin at 1000
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -60,55 +60,56 @@ class CDT(Method):
     depends_on_limit: ClassVar[bool] = False
     metrics: ClassVar = ("loss", "entropy", "temperature", "cost_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
-    fast: ClassVar = {"updates": 2_000, "batch_size": 64, "width": 64, "layers": 2, "heads": 4, "rate": 1e-3}
+    fast: ClassVar = {"updates": 2_000, "batch_size": 64, "width": 64, "layers": 2, "heads": 4, "lr": 1e-3}
+    renamed: ClassVar = {
+        "rate": "lr",
+        "decay": "weight_decay",
+        "largest_gradient": "max_grad_norm",
+        "temperature_rate": "temperature_lr",
+    }
 
-    updates: int = 100_000
+    updates: Updates = 100_000
     """gradient updates"""
-    batch_size: int = 2048
+    batch_size: BatchSize = 2048
     """sub-sequences in a batch"""
-    context: int = 10
+    context: Annotated[int, Range(1, 10_000)] = 10
     """steps of a sub-sequence"""
-    width: int = 128
+    width: Annotated[int, Range(1, 16_384)] = 128
     """units of a token"""
-    layers: int = 3
+    layers: Annotated[int, Range(1, 100)] = 3
     """blocks of the transformer"""
-    heads: int = 8
+    heads: Annotated[int, Range(1, 1_024)] = 8
     """heads of its attention"""
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
     """rate of dropout of embedding, attention and residuals, rounded to a multiple of 1/256"""
-    rate: float = 1e-4
+    lr: LearningRate = 1e-4
     """Adam's learning rate, after a linear rise"""
-    warmup: int = 500
+    warmup: Annotated[int, Range(0, 10**9)] = 500
     """updates of that rise"""
-    decay: float = 1e-4
+    weight_decay: Weight = 1e-4
     """weight decay"""
-    largest_gradient: float = 0.25
+    max_grad_norm: Positive = 0.25
     """the norm to which a run's gradient is cut"""
-    temperature: float = 0.1
+    temperature: Positive = 0.1
     """α, the first weight of the entropy"""
-    temperature_rate: float = 1e-4
+    temperature_lr: LearningRate = 1e-4
     """Adam's learning rate of log α"""
-    cost_weight: float = 0.02
+    cost_weight: Weight = 0.02
     """weight of the predicted cost in the loss"""
-    largest_cost: float = 70.0
+    largest_cost: Positive = 70.0
     """a trajectory is drawn with probability ∝ this − its cost, or never"""
-    augment: float = 0.2
+    augment: Annotated[float, Range(0, 10)] = 0.2
     """trajectories under a better label than any, as a share of the data; 0 for none"""
-    reward_scale: float = 0.1
+    reward_scale: Positive = 0.1
     """returns are multiplied by this"""
     targets: Literal["task", "data"] = "task"
     """what return to ask for: the benchmark's for its tasks (else as "data"), or the best in the data at each limit"""
 
-    def __post_init__(self) -> None:
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(self.context >= 1, "context", "at least 1")
-        self.require(self.heads >= 1 and self.width % self.heads == 0, "heads", f"a divisor of --width ({self.width})")
-        self.require(0 <= self.dropout < 1, "dropout", "a rate from 0 to below 1")
-        self.require(self.augment >= 0, "augment", "0 or more")
+    def validate(self) -> None:
+        self.require(self.width % self.heads == 0, "heads", f"a divisor of --width ({self.width})")
 
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> CDTLearner:
-        return CDTLearner(self, data, runs, device)
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> CDTLearner:
+        return CDTLearner(self, data, runs, compute)
 
     def targets_for(self, data: Episodes) -> Targets:
         """What is asked for on these data."""
@@ -273,9 +274,9 @@ class SequenceTable:
 
 def action_losses(mean: Tensor, log_std: Tensor, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
     """−E log π(a) and E H(π), both a dimension, over the valid steps: (R,) each."""
-    log_probability = log_density(mean, log_std, batch.actions)
+    log_pi = log_prob(mean, log_std, batch.actions)
     entropy = log_std + 0.5 * math.log(2 * math.pi * math.e)
-    return -masked_mean(log_probability.mean(-1), batch.valid), masked_mean(entropy.mean(-1), batch.valid)
+    return -masked_mean(log_pi.mean(-1), batch.valid), masked_mean(entropy.mean(-1), batch.valid)
 
 
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
@@ -286,8 +287,9 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
 class CDTLearner(Learner):
     """The stack in training: one model a seed."""
 
-    def __init__(self, method: CDT, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
+    def __init__(self, method: CDT, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
         self.method = method
         self.targets = method.targets_for(data)
         logged = np.arange(len(data))
@@ -302,7 +304,7 @@ class CDTLearner(Learner):
             for extra in extras
         ]
         self.table = SequenceTable(data, trajectories, method, device)
-        steps = episode_steps(data) + method.context
+        steps = data.max_steps + method.context
         seeds = [run.seed for run in runs]
         self.model = Model(method, data.observation_size, data.action_size, steps, seeds).to(device)
         self.log_temperature = nn.Parameter(torch.full((len(runs),), math.log(method.temperature), device=device))
@@ -313,14 +315,14 @@ class CDTLearner(Learner):
         method = self.method
         batch = self.table.draw(self.key(TRAJECTORY), self.key(START))
         mean, log_std, cost = self.model(batch, self.key)
-        surprise, entropy = action_losses(mean, log_std, batch)
+        nll, entropy = action_losses(mean, log_std, batch)
         cost_error = binary_cross_entropy_with_logits(cost, batch.costs, reduction="none")
         cost_loss = masked_mean(cost_error, batch.valid)
         temperature = self.log_temperature.exp()
-        loss = surprise - temperature.detach() * entropy + method.cost_weight * cost_loss
+        loss = nll - temperature.detach() * entropy + method.cost_weight * cost_loss
         self.descend(loss)
         # α falls while the entropy is above −1 a dimension, and rises below.
-        self.temperature_adam.step(temperature * (entropy.detach() + 1), method.temperature_rate)
+        self.temperature_adam.step(temperature * (entropy.detach() + 1), method.temperature_lr)
         return {
             "loss": loss.detach(),
             "entropy": entropy.detach(),
@@ -333,12 +335,12 @@ class CDTLearner(Learner):
         parameters = list(self.model.parameters())
         gradients = torch.autograd.grad(loss.sum(), parameters)
         norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
-        factor = (self.method.largest_gradient / (norm + 1e-6)).clamp(max=1.0)
+        factor = (self.method.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         cut = [g * factor.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
-        rate = self.method.rate * ((self.clock + 1) / max(self.method.warmup, 1)).clamp(max=1.0)
+        lr = self.method.lr * ((self.clock + 1) / max(self.method.warmup, 1)).clamp(max=1.0)
         with torch.no_grad():
-            torch._foreach_mul_(list[Tensor](parameters), 1 - rate * self.method.decay)
-        self.adam.move(cut, rate)
+            torch._foreach_mul_(list[Tensor](parameters), 1 - lr * self.method.weight_decay)
+        self.adam.move(cut, lr)
 
     def policy(self) -> Policy:
         tensors = {

@@ -26,19 +26,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from tracrl.data.episodes import Episodes
-from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.transitions import Batch, Transitions, thresholds
-from tracrl.nets.actor import SquashedGaussian, log_density
+from tracrl.nets.actor import SquashedGaussian, log_prob
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
+from tracrl.settings import BatchSize, Discount, Hidden, LearningRate, Positive, Range, Updates, Weight
 
 BATCH, FIRST, STATE_NOISE, ACTION_NOISE = range(4)  # streams of random numbers
 FIRST_STATES = 64  # drawn for a batch; its transitions share them in turn
@@ -57,43 +58,36 @@ class COptiDICE(Method):
     optimises: ClassVar[str] = "the return of a reweighting of the data whose predicted cost keeps to the limit"
     metrics: ClassVar = ("loss", "cost_bound", "multiplier", "weight", "actor_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
-    fast: ClassVar = {"updates": 3_000, "batch_size": 256, "rate": 1e-3, "scalar_rate": 3e-3}
+    fast: ClassVar = {"updates": 3_000, "batch_size": 256, "lr": 1e-3, "scalar_lr": 3e-3}
+    renamed: ClassVar = {"rate": "lr", "scalar_rate": "scalar_lr"}
 
-    updates: int = 100_000
+    updates: Updates = 100_000
     """gradient updates"""
-    batch_size: int = 512
+    batch_size: BatchSize = 512
     """transitions in a batch"""
-    gamma: float = 0.99
+    gamma: Discount = 0.99
     """γ, discount of rewards and costs"""
-    alpha: float = 0.5
+    alpha: Positive = 0.5
     """α, weight of the divergence from the data"""
-    epsilon: float = 0.01
+    epsilon: Weight = 0.01
     """ε, how far the cost's upper bound may reweight the data; 0 takes the plain estimate"""
-    rate: float = 1e-4
+    lr: LearningRate = 1e-4
     """Adam's learning rate of the networks"""
-    scalar_rate: float = 1e-4
+    scalar_lr: LearningRate = 1e-4
     """Adam's learning rate of λ and τ"""
-    critics: int = 2
+    critics: Annotated[int, Range(1, 100)] = 2
     """networks of ν and of χ, of which the least counts"""
-    noise: float = 0.1
+    noise: Weight = 0.1
     """noise on what is cloned, in standard deviations of the data's observations and actions"""
-    reward_scale: float = 0.1
+    reward_scale: Positive = 0.1
     """rewards are multiplied by this"""
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: Hidden = (256, 256)
     """units of the hidden layers"""
     reference_quirks: bool = False
     """the reference library's form: threshold 1 / (1 − γ) times as large, tanh ignored in the log-probability"""
 
-    def __post_init__(self) -> None:
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(0 < self.gamma < 1, "gamma", "a discount above 0 and below 1")
-        self.require(self.alpha > 0, "alpha", "above 0")
-        self.require(self.epsilon >= 0, "epsilon", "0 or more")
-        self.require(self.critics >= 1, "critics", "at least 1")
-
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> COptiDICELearner:
-        return COptiDICELearner(self, data, runs, device)
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> COptiDICELearner:
+        return COptiDICELearner(self, data, runs, compute)
 
 
 def divergence(w: Tensor) -> Tensor:
@@ -134,10 +128,11 @@ class Scalars(nn.Module):
 class COptiDICELearner(Learner):
     """The stack in training."""
 
-    def __init__(self, method: COptiDICE, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
+    def __init__(self, method: COptiDICE, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
         self.method = method
-        self.transitions = Transitions(data, len(runs), device, method.reward_scale, timeouts_end=True)
+        self.transitions = Transitions(data, len(runs), device, method.reward_scale, ends_at_truncation=True)
         scale = 1.0 if method.reference_quirks else 1 - method.gamma
         self.threshold = thresholds(data, runs, method.gamma, scale).to(device)
         self.first_share = len(data) / data.rows
@@ -175,8 +170,8 @@ class COptiDICELearner(Learner):
         chi_loss = (weights * ell).mean(1)
         scalar_loss = multiplier * (self.threshold - bound) + tau * (method.epsilon - kl)
 
-        self.value_adam.step(nu_loss + chi_loss, method.rate)
-        self.scalar_adam.step(scalar_loss, method.scalar_rate)
+        self.value_adam.step(nu_loss + chi_loss, method.lr)
+        self.scalar_adam.step(scalar_loss, method.scalar_lr)
         actor_loss = self.clone(batch, w)
         return {
             "loss": nu_loss.detach(),
@@ -208,7 +203,7 @@ class COptiDICELearner(Learner):
 
     def more(self, batch: Batch) -> Tensor:
         """γ, or 0 where the flow ends."""
-        return self.method.gamma * (1 - batch.last)
+        return self.method.gamma * (1 - batch.done)
 
     def clone(self, batch: Batch, w: Tensor) -> Tensor:
         """One update of the policy by −E[w log π(a + noise | s + noise)]; its loss (R,)."""
@@ -216,8 +211,8 @@ class COptiDICELearner(Learner):
         actions = batch.actions + self.action_noise * self.noise(ACTION_NOISE, *batch.actions.shape[1:])
         mean, log_std = self.actor(states)
         centre = mean if self.method.reference_quirks else torch.tanh(mean)
-        loss = -(w * log_density(centre, log_std, actions).sum(-1)).mean(1)
-        self.actor_adam.step(loss, self.method.rate)
+        loss = -(w * log_prob(centre, log_std, actions).sum(-1)).mean(1)
+        self.actor_adam.step(loss, self.method.lr)
         return loss.detach()
 
     def policy(self) -> Policy:

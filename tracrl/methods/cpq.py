@@ -4,8 +4,8 @@ Actions that the data do not hold are made to look costly, and actions that look
 
 1. A VAE learns which actions the data hold at a state.
 2. The cost critic Q_c follows its Bellman equation, and is pushed up at those of the policy's own actions that are
-   strange to the VAE (out of distribution): E(Q_c − y_c)² + α E_ood[(1.5 l − Q_c)₊], l the threshold. The weight α
-   rises until strange actions cost that much, and falls back when they cost more.
+   out of distribution (ood) by the VAE's judgement: E(Q_c − y_c)² + α E_ood[(1.5 l − Q_c)₊], l the threshold. The
+   weight α rises until ood actions cost that much, and falls back when they cost more.
 3. The reward critic bootstraps only from actions that are safe: y = r + γ 1[Q_c(s', a') ≤ l] Q(s', a').
 4. The policy maximises E[1[Q_c(s, a) ≤ l] Q(s, a)]. Where its action is unsafe this has no slope, so that a policy that
    is unsafe everywhere would stay so for ever; there it descends Q_c, towards actions that count again.
@@ -22,23 +22,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
-from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.actor import SquashedGaussian
-from tracrl.nets.critics import Critics, follow, regression_loss, target_of
+from tracrl.nets.critics import Critics, frozen_copy, polyak_update, regression_loss
 from tracrl.nets.stacked import StackedAdam, generators
 from tracrl.nets.vae import StackedVAE, divergence
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
+from tracrl.settings import BatchSize, Discount, Hidden, LearningRate, Positive, Range, Updates, Weight
 
-BATCH, ENCODER, NEXT_ACTION, STRANGE, ACTION = range(5)  # streams of random numbers
-STRANGEST = 0.25  # the share of the policy's actions, largest divergences first, that is looked at
+BATCH, ENCODER, NEXT_ACTION, OOD, ACTION = range(5)  # streams of random numbers
+OOD_SHARE = 0.25  # the share of the policy's actions, largest divergences first, that is looked at
 LOG_ALPHA_RANGE = (-5.0, 5.0)
 
 
@@ -55,68 +56,68 @@ class CPQ(Method):
     metrics: ClassVar = (
         "loss",
         "cost_value",
-        "strange_share",
+        "ood_share",
         "alpha",
         "safe_share",
         "vae_loss",
         "actor_loss",
     )
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
-    fast: ClassVar = {"updates": 2_500, "batch_size": 128, "tau": 0.02, "strange_actions": 4}
+    fast: ClassVar = {"updates": 2_500, "batch_size": 128, "tau": 0.02, "ood_actions": 4}
+    renamed: ClassVar = {
+        "actor_rate": "actor_lr",
+        "critic_rate": "critic_lr",
+        "vae_rate": "vae_lr",
+        "alpha_rate": "alpha_lr",
+        "strange_actions": "ood_actions",
+        "strange_cost": "ood_cost",
+    }
 
-    updates: int = 100_000
+    updates: Updates = 100_000
     """gradient updates"""
-    batch_size: int = 512
+    batch_size: BatchSize = 512
     """transitions in a batch"""
-    gamma: float = 0.99
+    gamma: Discount = 0.99
     """γ, discount of rewards and costs"""
-    tau: float = 0.005
+    tau: Annotated[float, Range(0, 1, above=True, kind="a share")] = 0.005
     """τ, the share by which target networks follow at each update"""
-    actor_rate: float = 1e-4
+    actor_lr: LearningRate = 1e-4
     """Adam's learning rate of the policy"""
-    critic_rate: float = 1e-3
+    critic_lr: LearningRate = 1e-3
     """Adam's learning rate of the critics"""
-    vae_rate: float = 1e-3
+    vae_lr: LearningRate = 1e-3
     """Adam's learning rate of the VAE"""
-    alpha_rate: float = 1e-4
+    alpha_lr: LearningRate = 1e-4
     """learning rate of log α"""
-    beta: float = 0.5
+    beta: Weight = 0.5
     """weight of the VAE's divergence"""
-    strange_actions: int = 10
-    """policy actions a state among which the strange ones are looked for"""
-    strange_cost: float = 1.5
-    """what strange actions should cost at least, in thresholds"""
-    critics: int = 2
+    ood_actions: Annotated[int, Range(1, 1_000)] = 10
+    """policy actions a state among which those out of distribution are looked for"""
+    ood_cost: Weight = 1.5
+    """what actions out of distribution should cost at least, in thresholds"""
+    critics: Annotated[int, Range(1, 100)] = 2
     """networks of each critic"""
-    reward_scale: float = 0.1
+    reward_scale: Positive = 0.1
     """rewards are multiplied by this"""
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: Hidden = (256, 256)
     """units of the hidden layers of policy and critics"""
-    vae_hidden: tuple[int, ...] = (400, 400)
+    vae_hidden: Hidden = (400, 400)
     """units of the hidden layers of the VAE"""
     reference_quirks: bool = False
-    """the reference library's form: no penalty on strange actions, least cost critic, rewards end at time-outs"""
+    """the reference library's form: no penalty on ood actions, least cost critic, rewards end at time-outs"""
 
-    def __post_init__(self) -> None:
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(0 < self.gamma < 1, "gamma", "a discount above 0 and below 1")
-        self.require(0 < self.tau <= 1, "tau", "a share above 0 and up to 1")
-        self.require(self.critics >= 1, "critics", "at least 1")
-        self.require(self.strange_actions >= 1, "strange_actions", "at least 1")
-
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> CPQLearner:
-        return CPQLearner(self, data, runs, device)
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> CPQLearner:
+        return CPQLearner(self, data, runs, compute)
 
 
-def strangest(divergences: Tensor) -> Tensor:
+def most_ood(divergences: Tensor) -> Tensor:
     """(R, n) → (R, n / 4): where the largest divergences of each run are."""
-    return divergences.topk(max(1, round(STRANGEST * divergences.shape[1])), dim=1).indices
+    return divergences.topk(max(1, round(OOD_SHARE * divergences.shape[1])), dim=1).indices
 
 
-def strange_mean(values: Tensor, strange: Tensor) -> Tensor:
-    """E_ood of each run, 0 where nothing is strange: (R, n), (R, n) → (R,)."""
-    return (values * strange).sum(1) / strange.sum(1).clamp(min=1)
+def ood_mean(values: Tensor, ood: Tensor) -> Tensor:
+    """E_ood of each run, 0 where nothing is out of distribution: (R, n), (R, n) → (R,)."""
+    return (values * ood).sum(1) / ood.sum(1).clamp(min=1)
 
 
 class CPQLearner(Learner):
@@ -124,8 +125,9 @@ class CPQLearner(Learner):
 
     log_alpha: Tensor
 
-    def __init__(self, method: CPQ, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
+    def __init__(self, method: CPQ, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
         self.method = method
         self.transitions = Transitions(data, len(runs), device, method.reward_scale)
         self.threshold = thresholds(data, runs, method.gamma).to(device)
@@ -134,7 +136,7 @@ class CPQLearner(Learner):
         self.actor = SquashedGaussian(generators(seeds, 0), *sizes, method.hidden).to(device)
         self.critics = Critics(generators(seeds, 1), *sizes, method.hidden, method.critics).to(device)
         self.vae = StackedVAE(generators(seeds, 2), *sizes, method.vae_hidden).to(device)
-        self.target = target_of(self.critics)
+        self.target = frozen_copy(self.critics)
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
         self.critic_adam = StackedAdam(list(self.critics.parameters()))
         self.vae_adam = StackedAdam(list(self.vae.parameters()))
@@ -145,27 +147,27 @@ class CPQLearner(Learner):
         batch = self.transitions.draw(self.key(BATCH), method.batch_size)
         noise = self.noise(ENCODER, method.batch_size, self.vae.latent)
         vae_loss = self.vae.loss(batch.observations, batch.actions, noise, method.beta)
-        self.vae_adam.step(vae_loss, method.vae_rate)
+        self.vae_adam.step(vae_loss, method.vae_lr)
 
         y, yc = self.targets(batch)
         q = self.critics.reward(batch.observations, batch.actions)
         qc = self.critics.cost(batch.observations, batch.actions)
         loss = regression_loss(q, y) + regression_loss(qc, yc)
-        strange_share = torch.zeros_like(self.threshold)
+        ood_share = torch.zeros_like(self.threshold)
         if not method.reference_quirks:
-            lack, strange = self.strange_lack(batch)
-            loss = loss + self.log_alpha.exp() * strange_mean(torch.relu(lack), strange)
-            self.adjust_alpha(strange_mean(lack.detach(), strange))
-            strange_share = strange.mean(1)
-        self.critic_adam.step(loss, method.critic_rate)
+            lack, ood = self.ood_lack(batch)
+            loss = loss + self.log_alpha.exp() * ood_mean(torch.relu(lack), ood)
+            self.adjust_alpha(ood_mean(lack.detach(), ood))
+            ood_share = ood.mean(1)
+        self.critic_adam.step(loss, method.critic_lr)
 
         actor_loss, safe = self.actor_loss(batch.observations)
-        self.actor_adam.step(actor_loss, method.actor_rate)
-        follow(self.target, self.critics, method.tau)
+        self.actor_adam.step(actor_loss, method.actor_lr)
+        polyak_update(self.target, self.critics, method.tau)
         return {
             "loss": loss.detach(),
             "cost_value": qc.detach().mean((1, 2)),
-            "strange_share": strange_share,
+            "ood_share": ood_share,
             "alpha": self.log_alpha.exp(),
             "safe_share": safe,
             "vae_loss": vae_loss.detach(),
@@ -178,48 +180,48 @@ class CPQLearner(Learner):
         noise = self.noise(NEXT_ACTION, batch.rewards.shape[1], self.actor.actions)
         action = self.actor.sample(batch.next_observations, noise)
         value = self.target.reward(batch.next_observations, action).amin(1)
-        cost = self.in_doubt(self.target.cost(batch.next_observations, action))
+        cost = self.pessimistic_cost(self.target.cost(batch.next_observations, action))
         gamma, quirks = self.method.gamma, self.method.reference_quirks
-        y = batch.rewards + gamma * (1 - (batch.last if quirks else batch.ended)) * self.is_safe(cost) * value
-        yc = batch.costs + gamma * (cost if quirks else (1 - batch.ended) * cost)
+        y = batch.rewards + gamma * (1 - (batch.done if quirks else batch.terminated)) * self.is_safe(cost) * value
+        yc = batch.costs + gamma * (cost if quirks else (1 - batch.terminated) * cost)
         return y, yc
 
-    def strange_lack(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """1.5 l − Q_c of the policy's strangest quarter of actions, and 1 for those that are strange; (R, n) each.
+    def ood_lack(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """1.5 l − Q_c of the policy's most divergent quarter of actions, and 1 for those that are ood; (R, n) each.
 
-        Strange is an action whose divergence exceeds that of every logged action of the batch.
+        Out of distribution is an action whose divergence exceeds that of every logged action of the batch.
         """
-        observations, count = batch.observations, self.method.strange_actions
+        observations, count = batch.observations, self.method.ood_actions
         with torch.no_grad():
             usual = divergence(*self.vae.encode(observations, batch.actions)).amax(1, keepdim=True)
-            noise = self.noise(STRANGE, observations.shape[1], count, self.actor.actions)
+            noise = self.noise(OOD, observations.shape[1], count, self.actor.actions)
             actions = torch.tanh(self.actor.raw(observations, noise)).flatten(1, 2)
             states = observations.repeat_interleave(count, 1)
             divergences = divergence(*self.vae.encode(states, actions))
-            chosen = strangest(divergences)
-            strange = (divergences.gather(1, chosen) > usual).float()
+            chosen = most_ood(divergences)
+            ood = (divergences.gather(1, chosen) > usual).float()
             states = states.take_along_dim(chosen[..., None], 1)
             actions = actions.take_along_dim(chosen[..., None], 1)
-        qc = self.in_doubt(self.critics.cost(states, actions))
-        return self.method.strange_cost * self.threshold[:, None] - qc, strange
+        qc = self.pessimistic_cost(self.critics.cost(states, actions))
+        return self.method.ood_cost * self.threshold[:, None] - qc, ood
 
     def adjust_alpha(self, lack: Tensor) -> None:
         """Dual ascent on α E_ood[1.5 l − Q_c]."""
-        self.log_alpha.add_(self.method.alpha_rate * self.log_alpha.exp() * lack).clamp_(*LOG_ALPHA_RANGE)
+        self.log_alpha.add_(self.method.alpha_lr * self.log_alpha.exp() * lack).clamp_(*LOG_ALPHA_RANGE)
 
     def actor_loss(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """−E[1[Q_c ≤ l] Q − 1[Q_c > l] Q_c] of the policy's actions, and the share of them that are safe; (R,) each."""
         noise = self.noise(ACTION, observations.shape[1], self.actor.actions)
         action = self.actor.sample(observations, noise)
         value = self.critics.reward(observations, action, frozen=True).amin(1)
-        cost = self.in_doubt(self.critics.cost(observations, action, frozen=True))
+        cost = self.pessimistic_cost(self.critics.cost(observations, action, frozen=True))
         safe = self.is_safe(cost.detach())
         gain = safe * value
         if not self.method.reference_quirks:
             gain = gain - (1 - safe) * cost
         return -gain.mean(1), safe.mean(1)
 
-    def in_doubt(self, costs: Tensor) -> Tensor:
+    def pessimistic_cost(self, costs: Tensor) -> Tensor:
         """(R, K, rows) → (R, rows): the greatest of the cost critics."""
         return costs.amin(1) if self.method.reference_quirks else costs.amax(1)
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from tracrl.data.episodes import Episodes
-from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.transitions import Batch, Transitions, thresholds
-from tracrl.nets.critics import Critics, regression_loss, soft_maximum, soft_minimum, target_of
+from tracrl.nets.critics import Critics, frozen_copy, regression_loss, soft_maximum, soft_minimum
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.nets.vae import StackedVAE, central
 from tracrl.policies.base import Policy
 from tracrl.policies.candidates import CandidatePolicy
 from tracrl.policies.layers import named_layers
+from tracrl.settings import BatchSize, Discount, Hidden, LearningRate, Positive, Range, Share, Updates, Weight
 
 BATCH, ENCODER, CANDIDATES = range(3)  # streams of random numbers; a method's own go on from FREE_STREAM
 FREE_STREAM = 3
@@ -64,50 +65,42 @@ class LagrangianMethod(Method):
     """The settings that both have."""
 
     metrics: ClassVar[Sequence[str]] = ("loss", "cost_value", "multiplier", "vae_loss", "actor_loss")
+    renamed: ClassVar[Mapping[str, str]] = {"actor_rate": "actor_lr", "critic_rate": "critic_lr", "vae_rate": "vae_lr"}
 
-    updates: int = 100_000
+    updates: Updates = 100_000
     """gradient updates"""
-    batch_size: int = 512
+    batch_size: BatchSize = 512
     """transitions in a batch"""
-    gamma: float = 0.99
+    gamma: Discount = 0.99
     """γ, discount of rewards and costs"""
-    tau: float = 0.005
+    tau: Annotated[float, Range(0, 1, above=True, kind="a share")] = 0.005
     """τ, the share by which target networks follow at each update"""
-    actor_rate: float = 1e-3
+    actor_lr: LearningRate = 1e-3
     """Adam's learning rate of the policy"""
-    critic_rate: float = 1e-3
+    critic_lr: LearningRate = 1e-3
     """Adam's learning rate of the critics"""
-    vae_rate: float = 1e-3
+    vae_lr: LearningRate = 1e-3
     """Adam's learning rate of the VAE"""
-    beta: float = 0.5
+    beta: Weight = 0.5
     """weight of the VAE's divergence"""
-    candidates: int = 10
+    candidates: Annotated[int, Range(1, 1_000)] = 10
     """actions among which the best is chosen, in targets and when acting"""
-    pessimism: float = 0.75
+    pessimism: Share = 0.75
     """weight of the worse of two groups of critics in targets (BCQ's λ); the better one has the rest"""
-    critics: int = 2
+    critics: Annotated[int, Range(1, 100)] = 2
     """networks in each of the two groups of reward critics and of cost critics"""
-    kp: float = 0.1
+    kp: Weight = 0.1
     """K_P, the multiplier's proportional gain"""
-    ki: float = 0.003
+    ki: Weight = 0.003
     """K_I, its integral gain"""
-    kd: float = 0.001
+    kd: Weight = 0.001
     """K_D, its derivative gain"""
-    reward_scale: float = 0.1
+    reward_scale: Positive = 0.1
     """rewards are multiplied by this"""
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: Hidden = (256, 256)
     """units of the hidden layers of policy and critics"""
-    vae_hidden: tuple[int, ...] = (400, 400)
+    vae_hidden: Hidden = (400, 400)
     """units of the hidden layers of the VAE"""
-
-    def __post_init__(self) -> None:
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(0 < self.gamma < 1, "gamma", "a discount above 0 and below 1")
-        self.require(0 < self.tau <= 1, "tau", "a share above 0 and up to 1")
-        self.require(self.candidates >= 1, "candidates", "at least 1")
-        self.require(0 <= self.pessimism <= 1, "pessimism", "a weight from 0 to 1")
-        self.require(self.critics >= 1, "critics", "at least 1")
 
 
 def best_candidate(q: Tensor, qc: Tensor, multiplier: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,8 +114,9 @@ class LagrangianLearner(Learner):
 
     method: LagrangianMethod
 
-    def __init__(self, method: LagrangianMethod, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
-        super().__init__(method, data, runs, device)
+    def __init__(self, method: LagrangianMethod, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+        super().__init__(method, data, runs, compute)
+        device = compute.device
         self.method = method
         self.transitions = Transitions(data, len(runs), device, method.reward_scale)
         self.pid = PIDLagrangian(thresholds(data, runs, method.gamma).to(device), method.kp, method.ki, method.kd)
@@ -130,7 +124,7 @@ class LagrangianLearner(Learner):
         sizes = data.observation_size, data.action_size
         self.critics = Critics(generators(seeds, 1), *sizes, method.hidden, 2 * method.critics).to(device)
         self.vae = StackedVAE(generators(seeds, 2), *sizes, method.vae_hidden).to(device)
-        self.target = target_of(self.critics)
+        self.target = frozen_copy(self.critics)
         self.critic_adam = StackedAdam(list(self.critics.parameters()))
         self.vae_adam = StackedAdam(list(self.vae.parameters()))
 
@@ -141,7 +135,7 @@ class LagrangianLearner(Learner):
         """One update of the VAE; its loss (R,)."""
         noise = self.noise(ENCODER, batch.rewards.shape[1], self.vae.latent)
         loss = self.vae.loss(batch.observations, batch.actions, noise, self.method.beta)
-        self.vae_adam.step(loss, self.method.vae_rate)
+        self.vae_adam.step(loss, self.method.vae_lr)
         return loss.detach()
 
     @torch.no_grad()
@@ -156,7 +150,7 @@ class LagrangianLearner(Learner):
         q = soft_minimum(self.target.reward(states, actions), weight).view(*candidates.shape[:3])
         qc = soft_maximum(self.target.cost(states, actions), weight).view(*candidates.shape[:3])
         q_best, qc_best = best_candidate(q, qc, self.pid.multiplier)
-        more = self.method.gamma * (1 - batch.ended)
+        more = self.method.gamma * (1 - batch.terminated)
         return batch.rewards + more * q_best, batch.costs + more * qc_best
 
     def train_critics(self, batch: Batch, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,7 +158,7 @@ class LagrangianLearner(Learner):
         y, yc = self.targets(batch, candidates)
         qc = self.critics.cost(batch.observations, batch.actions)
         loss = regression_loss(self.critics.reward(batch.observations, batch.actions), y) + regression_loss(qc, yc)
-        self.critic_adam.step(loss, self.method.critic_rate)
+        self.critic_adam.step(loss, self.method.critic_lr)
         return loss.detach(), qc.detach().mean((1, 2))
 
     def lagrangian(self, observations: Tensor, actions: Tensor) -> Tensor:

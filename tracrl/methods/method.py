@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -15,6 +15,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.nets import random
 from tracrl.policies.base import Policy, PolicyMetadata
+from tracrl.settings import Updates, check_settings, option_of
 
 Preset = Literal["full", "fast"]
 
@@ -29,16 +30,40 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
+class ActivationBudget:
+    """How many numbers the hidden layers of one run may put out at once."""
+
+    chunk: int
+    """a larger batch is taken in chunks of about so many, whose gradients are added"""
+    uncut: int
+    """a batch that needs no more than this is never cut"""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where and how a learner computes. Whoever makes it decides: see :mod:`tracrl.train.stack`."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    bf16: bool = False
+    """multiply in bfloat16 where a learner can; weights, scores and losses are float32"""
+    activation_budget: ActivationBudget | None = None
+    """None: no batch is cut"""
+
+
+@dataclass(frozen=True)
 class Method(ABC):
-    """A method is its settings; :meth:`learner` turns them into something that trains."""
+    """A method is its settings; :meth:`learner` turns them into something that trains.
+
+    Settings are checked by their types, ranges included (:mod:`tracrl.settings`), however they are made.
+    """
 
     name: ClassVar[str]
     """as on the command line"""
     title: ClassVar[str]
     """as in tables"""
-    paper: ClassVar[str]
+    paper: ClassVar[str] = ""
     """where it was published"""
-    optimises: ClassVar[str]
+    optimises: ClassVar[str] = ""
     """what it optimises, in a line"""
     depends_on_limit: ClassVar[bool] = True
     """False: one training serves every cost limit"""
@@ -48,17 +73,51 @@ class Method(ABC):
     """what a suite's published settings change"""
     fast: ClassVar[Mapping[str, Any]] = {}
     """what the fast preset changes on top"""
+    scaled: ClassVar[Sequence[str]] = ()
+    """settings, in updates, that keep their share of the training where ``updates`` alone is changed"""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """settings as earlier versions called them, and what they are called now"""
 
-    updates: int = 100_000
+    updates: Updates = 100_000
     """gradient updates in all"""
+
+    def __post_init__(self) -> None:
+        check_settings(self, self.title)
+        self.validate()
+
+    def validate(self) -> None:  # noqa: B027 - few methods have any
+        """What settings must be to each other, said with :meth:`require`."""
 
     @classmethod
     def preset(cls, suite: str = "Bullet", preset: Preset = "full", **changes: Any) -> Self:
-        """The published settings for a suite (``full``), or those for people in a hurry (``fast``)."""
-        chosen = {**cls.suites.get(suite, {}), **(cls.fast if preset == "fast" else {}), **changes}
-        if unknown := chosen.keys() - {f.name for f in fields(cls)}:
-            raise TracrlError(f"{cls.title} has no setting called {sorted(unknown)[0]!r}.")
-        return cls(**chosen)
+        """The published settings for a suite (``full``), or those for people in a hurry (``fast``), with changes.
+
+        Where ``updates`` is changed and none of the settings that depend on it (``scaled``), they change along.
+        """
+        for name in changes:
+            if name in cls.renamed:
+                raise TracrlError(f"{cls.title}: {option_of(name)} is called {option_of(cls.renamed[name])} now.")
+            if name not in {f.name for f in fields(cls)}:
+                raise TracrlError(f"{cls.title} has no setting called {name!r}.")
+        published = {**cls.suites.get(suite, {}), **(cls.fast if preset == "fast" else {})}
+        return cls(**{**published, **cls.scaled_along(suite, preset, changes), **changes})
+
+    @classmethod
+    def scaled_along(cls, suite: str, preset: Preset, changes: Mapping[str, Any]) -> dict[str, int]:
+        """What a change of ``updates`` alone changes besides."""
+        updates = changes.get("updates")
+        if not isinstance(updates, int) or any(name in changes for name in cls.scaled):
+            return {}
+        before = cls.preset(suite, preset)
+        share = updates / before.updates
+        along = {name: round(share * getattr(before, name)) for name in cls.scaled}
+        return {name: value for name, value in along.items() if value != getattr(before, name)}
+
+    @classmethod
+    def scaling_note(cls, updates: int, along: Mapping[str, int]) -> str:
+        """What to tell a person about it."""
+        changes = " and ".join(f"{option_of(name)} {value}" for name, value in along.items())
+        return f"{cls.title}: {changes} go along with --updates {updates}, in proportion to the preset's."
 
     @property
     def phase_ends(self) -> tuple[int, ...]:
@@ -66,14 +125,14 @@ class Method(ABC):
         return ()
 
     @abstractmethod
-    def learner(self, data: Episodes, runs: Sequence[RunSpec], device: torch.device) -> Learner:
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> Learner:
         """A stack of these runs, ready for its first update."""
 
     def require(self, holds: bool, setting: str, expected: str) -> None:
-        """Settings check themselves with this: a bad value is one sentence."""
+        """A setting that does not fit another is one sentence."""
         if not holds:
-            option = "--" + setting.replace("_", "-")
-            raise TracrlError(f"{self.title}: {option} is {getattr(self, setting)!r}; expected {expected}.")
+            value = getattr(self, setting)
+            raise TracrlError(f"{self.title}: {option_of(setting)} is {value!r}; expected {expected}.")
 
 
 class Learner(nn.Module, ABC):
@@ -86,9 +145,10 @@ class Learner(nn.Module, ABC):
     seeds: Tensor
     clock: Tensor
 
-    def __init__(self, method: Method, data: Episodes, runs: Sequence[RunSpec], device: torch.device):
+    def __init__(self, method: Method, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__()
         self.runs = tuple(runs)
+        self.compute = compute
         self.metadata = PolicyMetadata(
             method=method.name,
             limits=tuple(run.limit for run in runs),
@@ -98,14 +158,10 @@ class Learner(nn.Module, ABC):
             task=data.task,
         )
         self.step = 0
-        self.half_products = False
+        device = compute.device
         self.register_buffer("seeds", torch.tensor([r.seed for r in runs], device=device), persistent=False)
         # The step again, where kernels can read it.
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
-
-    def use_half_products(self) -> None:
-        """Multiply in bfloat16 from now on, where :meth:`matmul_precision` is asked for."""
-        self.half_products = True
 
     @property
     def phase(self) -> str:
@@ -130,9 +186,9 @@ class Learner(nn.Module, ABC):
     def compile_parts(self) -> None:
         """Replace what a compiler makes faster on a GPU by its compiled form."""
 
-    def matmul_precision(self) -> torch.autocast:
+    def autocast(self) -> torch.autocast:
         """Around the networks: products in bfloat16 where that was asked for; scores and losses stay in float32."""
-        return torch.autocast(self.clock.device.type, torch.bfloat16, enabled=self.half_products)
+        return torch.autocast(self.compute.device.type, torch.bfloat16, enabled=self.compute.bf16)
 
     @abstractmethod
     def policy(self) -> Policy:

@@ -1,8 +1,25 @@
-"""Every method by its name on the command line."""
+"""Methods by their names: the eight that are built in, those that installed packages announce, and anyone's own.
+
+Code runs only when a person names it. ``my_file:BCTop`` on a command line imports ``my_file``; the same words in a
+file are text. What tables and figures need to know of a run's method is in the run's own ``config.json``.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import re
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
@@ -17,13 +34,157 @@ from tracrl.methods.trac import TraC
 METHODS: dict[str, type[Method]] = {
     method.name: method for method in (TraC, BCAll, BCSafe, CDT, BCQLag, BEARLag, CPQ, COptiDICE)
 }
+ENTRY_POINTS = "tracrl.methods"
+"""the group under which a package announces its methods: ``name = "package.module:Class"``"""
+_own: dict[str, tuple[type[Method], str]] = {}
+"""methods from outside that this process was told to import, by name, and how they were named"""
 
 
 def get_method(name: str) -> type[Method]:
-    """The method called ``name``; an unknown name is answered with the nearest known one."""
+    """The method that someone asks for by name, or by ``module:Class`` or ``file.py:Class``, which is imported.
+
+    Only for what a person typed: a name that was read from a file goes to :func:`known_method`.
+    """
+    if (known := known_method(name)) is not None:
+        return known
+    announced = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if ":" in name or name in announced:
+        method, where = _imported(announced.get(name, name), Path.cwd())
+        _own[method.name] = method, where
+        return method
+    names = [*METHODS, *_own, *announced]
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, or module:Class for one of your own."
+    raise TracrlError(f"There is no method called {name!r}: {hint}")
+
+
+def known_method(name: str) -> type[Method] | None:
+    """The method called ``name`` if it is built in, or if this process was told to import it. Imports nothing."""
     if name in METHODS:
         return METHODS[name]
-    as_typed = name.lower().replace("_", "-")
-    near = difflib.get_close_matches(as_typed, METHODS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}."
-    raise TracrlError(f"There is no method called {name!r}: {hint}")
+    return _own[name][0] if name in _own else None
+
+
+def how_to_import(method: type[Method]) -> str | None:
+    """What another process gives to :func:`get_method` for a method from outside, from whatever directory."""
+    return next((where for known, where in _own.values() if known is method), None)
+
+
+@dataclass(frozen=True)
+class MethodMetadata:
+    """What tables and figures need to know of a run's method."""
+
+    title: str
+    depends_on_limit: bool
+    phase_ends: tuple[int, ...]
+
+
+def metadata_to_store(method: Method) -> dict[str, Any]:
+    """The part of a run's config.json that spares its readers the method itself."""
+    metadata = MethodMetadata(method.title, method.depends_on_limit, method.phase_ends)
+    stored: dict[str, Any] = json.loads(json.dumps(asdict(metadata)))
+    return stored
+
+
+def metadata_of(config: Mapping[str, Any]) -> MethodMetadata:
+    """Of a run's config.json, without importing anything that it names."""
+    stored, name = config.get("method_metadata"), str(config.get("method"))
+    if isinstance(stored, Mapping):
+        ends = stored.get("phase_ends", ())
+        return MethodMetadata(
+            str(stored.get("title", name)),
+            bool(stored.get("depends_on_limit", True)),
+            tuple(end for end in ends if isinstance(end, int)) if isinstance(ends, list | tuple) else (),
+        )
+    kind = known_method(name)  # version 0.4 stored no metadata
+    if kind is None:
+        return MethodMetadata(name, True, ())
+    try:
+        ends = kind(**current_settings(kind, config.get("settings", {}))).phase_ends
+    except (TracrlError, TypeError):  # edited; whoever needs the settings themselves will say so
+        ends = ()
+    return MethodMetadata(kind.title, kind.depends_on_limit, ends)
+
+
+def current_settings(method: type[Method] | None, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a file under the names that they have today; those of an unknown method stay as they are."""
+    renamed = {} if method is None else method.renamed
+    return {renamed.get(name, name): value for name, value in stored.items()}
+
+
+def original_settings(method: type[Method] | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under the names that they had first."""
+    first = {} if method is None else {new: old for old, new in method.renamed.items()}
+    return {first.get(name, name): value for name, value in settings.items()}
+
+
+def _imported(name: str, folder: Path) -> tuple[type[Method], str]:
+    """The class of ``module:Class``, looked for in ``folder`` first; and the same from whatever folder."""
+    module_name, _, class_name = name.rpartition(":")
+    if not module_name or not class_name:
+        raise TracrlError(f"{name!r} names no method: expected module:Class, such as my_file:BCTop.")
+    dotted = not module_name.endswith(".py") and "/" not in module_name
+    path = folder / (f"{module_name.replace('.', '/')}.py" if dotted else module_name)
+    path = path if path.suffix == ".py" else path.with_name(path.name + ".py")
+    in_file = path.is_file()
+    try:
+        module = _load(path) if in_file else importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0]:
+            raise TracrlError(f"{name}: {path} needs the module {error.name!r}, which is not installed.") from error
+        raise TracrlError(
+            f"{name}: there is neither a file {path} nor an installed module {module_name!r}; run the command in the "
+            "file's folder, or write path/to/file.py:Class."
+        ) from error
+    except Exception as error:
+        raise TracrlError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    method = _checked(getattr(module, class_name, None), name, class_name, module)
+    return method, f"{path.resolve()}:{class_name}" if in_file else name
+
+
+def _load(path: Path) -> ModuleType:
+    """This very file, whatever else is called like it. Modules beside it are found too, behind all others."""
+    path = path.resolve()
+    loaded = next((m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == str(path)), None)
+    if loaded is not None:
+        return loaded
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    name = path.stem
+    found = importlib.util.find_spec(name)
+    if found is not None and found.origin != str(path):
+        name = f"{name}_{zlib.crc32(str(path).encode()):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for the types of their fields
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _checked(found: Any, name: str, class_name: str, module: ModuleType) -> type[Method]:
+    """A class that can be trained, stored and told apart from the others; or what is missing, in a sentence."""
+    if found is None:
+        raise TracrlError(f"{name}: {module.__file__} has no {class_name!r}.")
+    if not (inspect.isclass(found) and issubclass(found, Method)):
+        raise TracrlError(f"{name} is no method: expected a subclass of tracrl.Method.")
+    if inspect.isabstract(found):
+        raise TracrlError(f"{name} lacks {', '.join(sorted(found.__abstractmethods__))}.")
+    if "__dataclass_fields__" not in vars(found):
+        raise TracrlError(f"{name} is no dataclass: write @dataclass(frozen=True) above it.")
+    for attribute in ("name", "title"):
+        if not isinstance(getattr(found, attribute, None), str):
+            raise TracrlError(f'{name} has no {attribute}: write {attribute}: ClassVar[str] = "..." in it.')
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", found.name):
+        raise TracrlError(
+            f"{name} is called {found.name!r}: expected up to 64 letters, digits, dots, dashes and underscores, since "
+            "directories are named after it."
+        )
+    if found.name in METHODS:
+        raise TracrlError(f"{name} is called {found.name!r} like {METHODS[found.name].title}: choose another name.")
+    return found

@@ -1,21 +1,21 @@
 """Transitions for methods with critics, and what costs, limits and the ends of episodes mean to them.
 
-**A time-out is not an end.** The clock that stops an episode after T steps is not part of the observation, so a critic
-cannot know it: at a time-out both the reward and the cost target go on with the value of the observation that
-followed. Only where an episode ended by itself is there nothing more to come, of rewards and of costs alike. Where
-the data do not say what followed a time-out, that one transition is left out, unless a method ends there anyway
-(``timeouts_end``).
+**A truncation is no termination.** The clock that stops an episode after T steps is not part of the observation, so a
+critic cannot know it: at a time-out both the reward and the cost target go on with the value of the observation that
+followed. Only where an episode terminated is there nothing more to come, of rewards and of costs alike. Where the data
+do not say what followed a time-out, that one transition is left out, unless a method ends there anyway
+(``ends_at_truncation``).
 
 **The limit κ is a bound on an episode's summed cost, a cost critic is a discounted sum.** κ spread evenly over the T
 steps of a full episode is, discounted by the method's own γ, the threshold l = κ / T · (1 − γ^T) / (1 − γ)
 (:func:`discounted_threshold`), and that is what cost critics are compared with. A critic that goes on past time-outs
 sees κ / T · 1 / (1 − γ) for the same behaviour, so for short episodes the threshold is on the safe side, by the
 factor 1 − γ^T (0.63 at T = 100 and γ = 0.99, 0.95 at T = 300). T is the task's own length, or that of the longest
-episode in data of no known task. Averages per step under the discounted occupancy of states, which COptiDICE bounds,
-are (1 − γ) times discounted sums, and so is their threshold.
+episode in data of no known task (``Episodes.max_steps``). Averages per step under the discounted occupancy of states,
+which COptiDICE bounds, are (1 − γ) times discounted sums, and so is their threshold.
 
-**Doubt counts as cost.** Where critics of an ensemble disagree, rewards take the least of them and costs the greatest
-(COptiDICE: the least of both).
+**Disagreement counts as cost.** Where critics of an ensemble disagree, rewards take the least of them and costs the
+greatest (COptiDICE: the least of both).
 """
 
 from __future__ import annotations
@@ -32,14 +32,6 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
-from tracrl.tasks.table import all_tasks
-
-
-def episode_steps(data: Episodes) -> int:
-    """T, the steps of an episode that nothing ends early."""
-    longest = int(data.lengths.max())
-    task = all_tasks().get(data.task or "")
-    return longest if task is None else max(longest, task.max_steps)
 
 
 def discounted_threshold(limit: float, gamma: float, steps: int) -> float:
@@ -49,8 +41,7 @@ def discounted_threshold(limit: float, gamma: float, steps: int) -> float:
 
 def thresholds(data: Episodes, runs: Sequence[RunSpec], gamma: float, scale: float = 1.0) -> Tensor:
     """(R,): l of each run, ``scale`` times."""
-    steps = episode_steps(data)
-    return torch.tensor([scale * discounted_threshold(run.limit, gamma, steps) for run in runs])
+    return torch.tensor([scale * discounted_threshold(run.limit, gamma, data.max_steps) for run in runs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +58,10 @@ class Batch:
     """(R, B): c"""
     next_observations: Tensor
     """(R, B, observation size): s'"""
-    ended: Tensor
+    terminated: Tensor
     """(R, B): 1 where the episode ended by itself here"""
-    last: Tensor
-    """(R, B): 1 where it ended here, by itself or by time"""
+    done: Tensor
+    """(R, B): 1 where it ended here, terminated or truncated"""
     first: Tensor
     """(R, B): 1 where it began here"""
 
@@ -85,9 +76,9 @@ class Transitions:
         device: torch.device,
         reward_scale: float = 1.0,
         *,
-        timeouts_end: bool = False,
+        ends_at_truncation: bool = False,
     ):
-        """``timeouts_end``: nothing behind a time-out counts, so that all rows can be drawn from any data."""
+        """``ends_at_truncation``: nothing behind a time-out counts, so that all rows can be drawn from any data."""
         self.observations = torch.from_numpy(data.observations).to(device)
         self.actions = torch.from_numpy(data.scaled_actions()).to(device)
         self.rewards = torch.from_numpy(data.rewards * np.float32(reward_scale)).to(device)
@@ -97,7 +88,7 @@ class Transitions:
         self.terminated = torch.from_numpy(data.terminated).to(device)
         usable, final = data.lengths, data.final_observations
         if final is None:
-            if not timeouts_end:
+            if not ends_at_truncation:
                 usable = usable - ~data.terminated
             final = data.observations[data.offsets[1:] - 1]  # behind an end nothing counts: any observation will do
         self.final = torch.from_numpy(final).to(device)
@@ -125,8 +116,8 @@ class Transitions:
             rewards=self.rewards[rows],
             costs=self.costs[rows],
             next_observations=torch.where(last[..., None], self.final[episode], self.observations[following]),
-            ended=(last & self.terminated[episode]).float(),
-            last=last.float(),
+            terminated=(last & self.terminated[episode]).float(),
+            done=last.float(),
             first=(rows == self.first[episode]).float(),
         )
 

@@ -41,6 +41,6 @@ class SquashedGaussian(nn.Module):
         return [*trunk, (weight[..., : self.actions], bias[..., : self.actions])]
 
 
-def log_density(mean: Tensor, log_std: Tensor, x: Tensor) -> Tensor:
+def log_prob(mean: Tensor, log_std: Tensor, x: Tensor) -> Tensor:
     """log N(x; μ, σ) of each dimension."""
     return -0.5 * ((x - mean) / log_std.exp()).square() - log_std - 0.5 * math.log(2 * math.pi)

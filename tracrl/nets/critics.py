@@ -59,12 +59,12 @@ def soft_maximum(values: Tensor, weight: float) -> Tensor:
     return -soft_minimum(-values, weight)
 
 
-def target_of(network: Network) -> Network:
+def frozen_copy(network: Network) -> Network:
     """A copy that only follows: it is never differentiated."""
     return copy.deepcopy(network).requires_grad_(False)
 
 
 @torch.no_grad()
-def follow(target: nn.Module, source: nn.Module, tau: float) -> None:
+def polyak_update(target: nn.Module, source: nn.Module, tau: float) -> None:
     """θ' ← (1 − τ) θ' + τ θ (Polyak)."""
     torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), tau)

@@ -165,11 +165,11 @@ class StackedAdam(nn.Module):
         for buffer in self.buffers():
             buffer.zero_()
 
-    def step(self, loss: Tensor, rate: float | Tensor) -> None:
+    def step(self, loss: Tensor, lr: float | Tensor) -> None:
         """Differentiate the summed loss of all runs (R,) and move each run's parameters."""
-        self.step_in_parts([loss], rate)
+        self.step_in_parts([loss], lr)
 
-    def step_in_parts(self, losses: Iterable[Tensor], rate: float | Tensor) -> Tensor:
+    def step_in_parts(self, losses: Iterable[Tensor], lr: float | Tensor) -> Tensor:
         """A step along the sum of these losses (R,), each differentiated before the next is asked for; the sum."""
         gradients: tuple[Tensor, ...] = ()
         total: Tensor | None = None
@@ -181,15 +181,15 @@ class StackedAdam(nn.Module):
                 torch._foreach_add_(gradients, more)
                 total = total + loss.detach()
         assert total is not None
-        self.move(gradients, rate)
+        self.move(gradients, lr)
         return total
 
     @torch.no_grad()
-    def move(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
+    def move(self, gradients: Sequence[Tensor], lr: float | Tensor) -> None:
         first, second = self.betas
         self.count += 1
         if self.count.device.type == "cpu":
-            self._move_in_one_pass(gradients, float(rate))
+            self._move_in_one_pass(gradients, float(lr))
             return
         # In float64: early on 1 − 0.999 has too few digits left in float32.
         correction_1 = 1 - first**self.count
@@ -199,10 +199,10 @@ class StackedAdam(nn.Module):
             m.lerp_(gradient, 1 - first)
             v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
             shape = (-1, *[1] * (parameter.dim() - 1))
-            size = (rate / correction_1).to(m.dtype).view(shape)
+            size = (lr / correction_1).to(m.dtype).view(shape)
             parameter.sub_(size * m / ((v / correction_2.to(v.dtype).view(shape)).sqrt_().add_(self.eps)))
 
-    def _move_in_one_pass(self, gradients: Sequence[Tensor], rate: float) -> None:
+    def _move_in_one_pass(self, gradients: Sequence[Tensor], lr: float) -> None:
         """PyTorch's fused kernel: all that happens to a number happens while it is in a register."""
         numbers = range(len(self._parameters_of))
         moments, squares = ([self.get_buffer(f"{name}{i}") for i in numbers] for name in "mv")
@@ -215,7 +215,7 @@ class StackedAdam(nn.Module):
             squares,
             [],
             steps,
-            lr=rate,
+            lr=lr,
             beta1=first,
             beta2=second,
             weight_decay=0.0,

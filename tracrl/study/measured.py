@@ -15,7 +15,7 @@ from tracrl.tasks.table import get_task
 
 # Settings that change what is learnt and not what an update costs.
 _FREE = {
-    "updates", "clone_updates", "rate", "clone_rate", "warmup", "alpha", "gamma", "delta", "eta", "x", "y",
+    "updates", "clone_updates", "lr", "bc_lr", "warmup", "alpha", "gamma", "delta", "eta", "x", "y",
     "labelling", "normaliser", "clone_on", "eta_means", "reference", "sides",
 }  # fmt: skip
 LEAST_SECONDS = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,11 +103,16 @@ def make_plan(
     checked("--episodes", episodes, Episodes)
     checked("--evaluations", evaluations, Evaluations)
     stacks = []
+    notes: dict[str, None] = {}
     for name in _tasks(chosen, suite, tasks):
         task = get_task(name)
         data = known.data_set(task)
         for kind in kinds:
-            method = changed(kind.preset(task.suite, preset), changes.get(kind.name, {}))
+            mine = changes.get(kind.name, {})
+            along = kind.scaled_along(task.suite, preset, mine)
+            if along:
+                notes[kind.scaling_note(mine["updates"], along)] = None
+            method = changed(kind.preset(task.suite, preset), {**along, **mine})
             for variant, varied in _variants(chosen, method):
                 stacks.append(
                     StackSpec(
@@ -120,6 +126,8 @@ def make_plan(
                         variant=variant,
                     )
                 )
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
     return Plan(study, tuple(stacks))
 
 

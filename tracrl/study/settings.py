@@ -31,6 +31,9 @@ def parse_settings(given: Iterable[str], kinds: Sequence[type[Method]]) -> dict[
             raise TracrlError(f"--set {words!r}: expected name=value or method.name=value, such as updates=500.")
         owner, _, name = left.rpartition(".")
         name = name.replace("-", "_")
+        for kind in kinds:
+            if name in kind.renamed and owner in ("", kind.name):
+                raise TracrlError(f"--set {words!r}: {kind.title}'s {name} is called {kind.renamed[name]} now.")
         if owner and get_method(owner) not in kinds:
             raise TracrlError(f"--set {words!r}: {get_method(owner).title} is not part of this study.")
         having = [k for k in kinds if name in {f.name for f in fields(k)} and owner in ("", k.name)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Method, RunSpec
-from tracrl.methods.registry import get_method
+from tracrl.methods.registry import current_settings, known_method
 from tracrl.study.known_data import KnownDataSet
 from tracrl.study.settings import changed
 from tracrl.train.directory import describe
@@ -89,10 +89,12 @@ class StackSpec:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> StackSpec:
         try:
-            kind = get_method(value["method"])
+            kind = known_method(value["method"])
+            if kind is None:  # a file never says what is imported
+                raise TracrlError(f"{value['method']!r} is not a method that this process was told to import.")
             return cls(
                 task=value["task"],
-                method=changed(kind(), value["settings"]),
+                method=changed(kind(), current_settings(kind, value["settings"])),
                 limits=tuple(map(float, value["limits"])),
                 seeds=tuple(map(int, value["seeds"])),
                 data=None if value["data"] is None else KnownDataSet(**value["data"]),

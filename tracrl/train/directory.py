@@ -32,6 +32,7 @@ import tracrl
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.methods.method import Method, RunSpec
+from tracrl.methods.registry import METHODS, current_settings, known_method, metadata_to_store, original_settings
 
 
 class DataSet(Protocol):
@@ -114,12 +115,17 @@ class RunDirectory:
             raise TracrlError(f"{self.path} holds {state}: go on with --resume, or choose another --out.")
         if there.get("identity") == config["identity"]:
             return
+        stored = dict(there)
+        if isinstance(there.get("settings"), dict):
+            stored["settings"] = current_settings(known_method(str(there.get("method"))), there["settings"])
         for key in ("method", "settings", "limits", "seeds", "data"):
-            if there.get(key) != config[key]:
+            if stored.get(key) != config[key]:
                 raise TracrlError(
-                    f"{self.path} holds another run, whose {_difference(key, there.get(key), config[key])}: "
+                    f"{self.path} holds another run, whose {_difference(key, stored.get(key), config[key])}: "
                     "choose another --out."
                 )
+        if there.get("identity") == identity_of(there):  # the same values, written otherwise: 50 and 50.0
+            return
         raise TracrlError(f"{self.config} was edited: its identity does not match its contents; choose another --out.")
 
     def begin(self, config: Mapping[str, Any], resume: bool) -> None:
@@ -154,6 +160,7 @@ def describe(
     return {
         "identity": identity_of(what),
         **what,
+        "method_metadata": metadata_to_store(method),
         "task": data.task,
         "data_source": {k: v for k, v in data.metadata.items() if k in ("file", "made_by", "task")},
         "trained": [asdict(run) for run in runs],
@@ -166,8 +173,10 @@ def describe(
 
 
 def identity_of(config: Mapping[str, Any]) -> str:
-    """The identity that belongs to the contents of a config.json."""
+    """The identity that belongs to the contents of a config.json: settings under their first names, whatever they
+    are called now, so that a run keeps its identity."""
     what = {key: config[key] for key in ("method", "settings", "limits", "seeds", "data")}
+    what["settings"] = original_settings(METHODS.get(str(config["method"])), config["settings"])
     return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import RunSpec
-from tracrl.methods.registry import METHODS
+from tracrl.methods.registry import METHODS, current_settings, metadata_of
 from tracrl.tasks.table import all_tasks, get_task
 from tracrl.tensor_files import checksum_holds, has_checksum
 from tracrl.train import checksums
@@ -53,6 +53,8 @@ class RunMetadata:
     limits: tuple[float, ...]
     seeds: tuple[int, ...]
     depends_on_limit: bool
+    phase_ends: tuple[int, ...]
+    """the updates after which another phase of the training began"""
     data: Mapping[str, Any]
     """fingerprint, episodes, rows, task"""
     data_source: Mapping[str, Any]
@@ -98,17 +100,18 @@ def read_metadata(path: Path) -> RunMetadata:
             raise TracrlError(
                 f"{run.config} was edited: its identity does not belong to its contents; restore it or remove the run."
             )
-        known = METHODS.get(config["method"])
+        method = metadata_of(config)
         return RunMetadata(
             path=path,
             identity=config["identity"],
             task=config["task"],
             method=config["method"],
-            title=str(known.title if known else config.get("title", config["method"])),
-            settings=dict(config["settings"]),
+            title=method.title,
+            settings=current_settings(METHODS.get(config["method"]), config["settings"]),
             limits=limits,
             seeds=seeds,
-            depends_on_limit=known.depends_on_limit if known else len(config["trained"]) == len(limits) * len(seeds),
+            depends_on_limit=method.depends_on_limit,
+            phase_ends=method.phase_ends,
             data={"episodes": int(config["data"]["episodes"]), **config["data"]},
             data_source=dict(config["data_source"]),
             versions=dict(config["versions"]),

@@ -25,7 +25,7 @@ from tracrl.stopping import Stopped, stop_requests
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress, Silence
-from tracrl.train.stack import Precision, Stack, has_half_products
+from tracrl.train.stack import Precision, Stack, has_bf16
 
 SECONDS_A_TURN = 0.25
 """The loop looks around (progress, Ctrl-C, checkpoints) about this often."""
@@ -131,7 +131,7 @@ def choose_precision(name: str, device: torch.device) -> Precision:
     """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
     if name not in ("auto", "float32", "bfloat16"):
         raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
-    if name == "bfloat16" and not has_half_products(device):
+    if name == "bfloat16" and not has_bf16(device):
         raise TracrlError("--precision bfloat16: this processor has no instructions for it; use --precision float32.")
     return "bfloat16" if name == "bfloat16" or (name == "auto" and device.type == "cuda") else "float32"
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.method import Learner, Method, RunSpec
+from tracrl.methods.method import ActivationBudget, Compute, Learner, Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.train.graphs import RecordedUpdates
 
@@ -26,9 +26,22 @@ CUBLAS_WORKSPACES = ":4096:2"
 """Two of 4 MiB, not 32 MiB, for each stream that a GPU multiplies in; the environment's own setting goes first."""
 Precision = Literal["float32", "bfloat16"]
 """of TraC's matrix products; everything else is float32 (on a GPU, float32 products are TF32)"""
+UNCUT_ACTIVATIONS = 6 * 2**20
+CPU_ACTIVATIONS = 3 * 2**19
+GPU_ACTIVATIONS = 2**25
+"""of all runs of a stack together: a GPU wants large products"""
+GPU_BF16_ACTIVATIONS = 2**27
+"""the same in bfloat16, where each number takes half the memory, and so does the data set"""
 
 
-def has_half_products(device: torch.device) -> bool:
+def compute_on(device: torch.device, runs: int, precision: Precision = "float32") -> Compute:
+    """How a stack of so many runs is computed there."""
+    bf16 = precision == "bfloat16"
+    chunk = CPU_ACTIVATIONS if device.type == "cpu" else (GPU_BF16_ACTIVATIONS if bf16 else GPU_ACTIVATIONS) // runs
+    return Compute(device, bf16, ActivationBudget(chunk, UNCUT_ACTIVATIONS))
+
+
+def has_bf16(device: torch.device) -> bool:
     """Whether products in bfloat16 are faster than others there."""
     asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # not part of torch's promises
     return device.type == "cuda" or (asked is not None and asked())
@@ -57,14 +70,12 @@ class Stack:
             torch.set_num_threads(each)
         else:  # read at a process's first product
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACES)
+        compute = compute_on(device, len(runs), precision)
         try:
-            self.learners: list[Learner] = [method.learner(data, self.runs[part], device) for part in self.parts]
+            self.learners: list[Learner] = [method.learner(data, self.runs[part], compute) for part in self.parts]
         except BaseException:  # data that a learner refuses
             torch.set_num_threads(self._threads_before)
             raise
-        if precision == "bfloat16":
-            for learner in self.learners:
-                learner.use_half_products()
         # Some of torch's libraries have a number of threads for each thread that calls them.
         self._workers = (
             ThreadPoolExecutor(parts, initializer=torch.set_num_threads, initargs=(each,)) if parts > 1 else None
