@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from benchmarks.simulators import before_mends
-from tracrl.evaluation.evaluate import SimulatorPool
+from tracrl.evaluation.evaluate import Evaluator
 from tracrl.policies.base import PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.tasks.table import get_task
@@ -74,17 +74,18 @@ def main() -> None:
     policy = stack(task.observation_size, task.action_size)
     env = before_mends(task)
     seconds: dict[str, list[float]] = {"one after another": [], "tracrl": []}
-    with SimulatorPool(task.name) as pool:
-        pool.evaluate(policy, episodes=1)
+    with Evaluator(task.name, episodes=options.episodes) as evaluator:
+        evaluator.evaluate(policy[[0]])  # starts the processes
         for _ in range(options.turns):
             began = time.perf_counter()
             steps = one_after_another(env, policy, options.episodes)
             seconds["one after another"].append(time.perf_counter() - began)
             began = time.perf_counter()
-            ours = int(pool.evaluate(policy, episodes=options.episodes).lengths.sum())
+            ours = int(evaluator.evaluate(policy).lengths.sum())
             seconds["tracrl"].append((time.perf_counter() - began) * steps / ours)  # for the same number of steps
     env.close()
-    print(f"{task.name}: {POLICIES} policies x {options.episodes} episodes, {steps} steps, {pool.workers} processes")
+    workers = evaluator.pool.workers
+    print(f"{task.name}: {POLICIES} policies x {options.episodes} episodes, {steps} steps, {workers} processes")
     plain = statistics.median(seconds["one after another"])
     for name, values in seconds.items():
         middle = statistics.median(values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ import torch
 
 from tracrl.data.episodes import Episodes
 
+# Environments of one's own, which are found by an import.
+sys.path.append(str(Path(__file__).parent / "envs" / "own"))
 # Tests press Ctrl-C, also where they themselves run in the background of a script, which has it ignored.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

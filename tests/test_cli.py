@@ -232,7 +232,7 @@ def test_a_simulator_that_is_missing_is_named_before_training(tmp_path: Path) ->
 
 def test_importing_loads_neither_torch_nor_a_simulator() -> None:
     code = (
-        "import sys, tracrl, tracrl.cli, tracrl.envs.make, tracrl.evaluation.worker\n"
+        "import sys, tracrl, tracrl.cli, tracrl.envs.make, tracrl.envs.worker, tracrl.evaluation.episode\n"
         "print([m for m in ('torch', 'pybullet', 'mujoco', 'metadrive', 'safety_gymnasium') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

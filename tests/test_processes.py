@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tracrl.collect.environment import EnvSpec
-from tracrl.collect.pool import RolloutPool
+from tracrl.envs.environment import EnvSpec
+from tracrl.envs.pool import EnvPool
 from tracrl.errors import TracrlError
-from tracrl.evaluation.evaluate import SimulatorPool
+from tracrl.evaluation.evaluate import Evaluator
 from tracrl.processes import Processes, WorkerError, number_of
 
 
@@ -27,9 +27,9 @@ def test_as_many_as_asked_for_else_one_per_core() -> None:
 def test_less_than_one_is_refused_wherever_processes_are_started(workers: int) -> None:
     sentence = f"--workers is {workers}; expected at least 1."
     with pytest.raises(TracrlError, match=sentence):
-        RolloutPool(EnvSpec("BallRun"), workers)
+        EnvPool(EnvSpec("BallRun"), workers)
     with pytest.raises(TracrlError, match=sentence):
-        SimulatorPool("BallRun", workers)
+        Evaluator("BallRun", workers=workers)
 
 
 @pytest.fixture

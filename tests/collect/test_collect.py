@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import tiny_envs
 from numpy.testing import assert_array_equal
 from rich.console import Console
 
@@ -88,7 +89,7 @@ def test_going_on_after_being_killed(made: Path, tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(
         "import sys, time\n"
-        f"sys.path[:0] = [{str(Path(__file__).parent)!r}]\n"
+        f"sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(tiny_envs.__file__).parent)!r}]\n"
         "import test_collect\n"
         "from tracrl.collect import collect, learner\n"
         "learner.CHECKPOINT_SECONDS = 0\n"

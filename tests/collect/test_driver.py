@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tracrl.collect.driver import DRIVERS, Driver
-from tracrl.collect.environment import EnvSpec
-from tracrl.collect.pool import RolloutPool
 from tracrl.collect.rollout import Order
+from tracrl.envs.environment import EnvSpec
+from tracrl.envs.pool import EnvPool
 from tracrl.envs.simulators import installed
 
 
@@ -26,7 +26,7 @@ def test_the_driver_model_drives_and_a_penalty_on_the_way_slows_it_down() -> Non
         Order(0, seed=3, penalty=0.0, change_at=40, later_penalty=0.9, noise=0),
         Order(0, seed=3, penalty=0.0, change_at=40, later_penalty=0.9, noise=0),
     ]
-    with RolloutPool(EnvSpec("easysparse", max_steps=80), 1) as pool:
+    with EnvPool(EnvSpec("easysparse", max_steps=80), 1) as pool:
         fast, slow, slowing, again = pool.play({0: driver}, orders, 80)
     assert fast.rewards.sum() > 2 * slow.rewards.sum() > 0
     assert slow.costs.sum() == 0

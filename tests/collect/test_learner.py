@@ -12,26 +12,26 @@ import torch
 
 from tracrl.collect import learner as learning
 from tracrl.collect.behaviour import Behaviour
-from tracrl.collect.environment import EnvSpec
 from tracrl.collect.learner import Learner, LearnerSettings, Snapshot, spread
-from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Front, Silence
 from tracrl.collect.rollout import Order
+from tracrl.envs.environment import EnvSpec
+from tracrl.envs.pool import EnvPool
 from tracrl.errors import TracrlError
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[RolloutPool]:
-    with RolloutPool(EnvSpec("tiny_envs:Road"), 2) as pool:
+def pool() -> Iterator[EnvPool]:
+    with EnvPool(EnvSpec("tiny_envs:Road"), 2) as pool:
         yield pool
 
 
 @pytest.fixture(scope="module")
-def trained(pool: RolloutPool) -> list[Snapshot]:
+def trained(pool: EnvPool) -> list[Snapshot]:
     return Learner(pool, 40_000, 0, LearnerSettings()).run(None, Silence())
 
 
-def means(pool: RolloutPool, behaviour: Behaviour, penalty: float, number: int) -> tuple[float, float]:
+def means(pool: EnvPool, behaviour: Behaviour, penalty: float, number: int) -> tuple[float, float]:
     rollouts = pool.play({number: behaviour}, [Order(number, seed, penalty, noise=0) for seed in range(10)], 20)
     return (
         float(np.mean([rollout.rewards.sum() for rollout in rollouts])),
@@ -39,13 +39,13 @@ def means(pool: RolloutPool, behaviour: Behaviour, penalty: float, number: int) 
     )
 
 
-def test_rewards_grow_where_costs_do_not_count(pool: RolloutPool, trained: list[Snapshot]) -> None:
+def test_rewards_grow_where_costs_do_not_count(pool: EnvPool, trained: list[Snapshot]) -> None:
     before, after = (means(pool, trained[i].behaviour, 0.0, 100 + i)[0] for i in (0, len(trained) - 1))
     assert before < 60
     assert after > 76, "of at most 80 and a little"
 
 
-def test_the_higher_the_penalty_the_lower_the_cost(pool: RolloutPool, trained: list[Snapshot]) -> None:
+def test_the_higher_the_penalty_the_lower_the_cost(pool: EnvPool, trained: list[Snapshot]) -> None:
     reached = [means(pool, trained[-1].behaviour, penalty, 200) for penalty in (0.0, 0.3, 0.5, 0.6, 0.7, 0.95)]
     costs = [cost for _, cost in reached]
     assert all(a >= b - 0.5 for a, b in itertools.pairwise(costs)), reached
@@ -53,7 +53,7 @@ def test_the_higher_the_penalty_the_lower_the_cost(pool: RolloutPool, trained: l
     assert costs[-1] < 2
 
 
-def test_the_middle_one_of_the_limits_is_tolerated(pool: RolloutPool) -> None:
+def test_the_middle_one_of_the_limits_is_tolerated(pool: EnvPool) -> None:
     assert Learner(pool, 1, 0, LearnerSettings(), (10, 20, 40)).ppo.tolerated == 20
     assert Learner(pool, 1, 0, LearnerSettings()).ppo.tolerated == 0
 
@@ -67,7 +67,7 @@ def test_snapshots_lie_along_the_training(trained: list[Snapshot]) -> None:
 
 
 def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(
-    pool: RolloutPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: EnvPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stops(Silence):
         def learning(self, step: int, steps: int, front: Front) -> None:
@@ -108,12 +108,12 @@ def test_penalties_are_spread_evenly_with_some_at_the_very_ends() -> None:
     ],
 )
 def test_what_happens_in_a_process_is_said_here(name: str, said: str) -> None:
-    with pytest.raises(TracrlError, match=said), RolloutPool(EnvSpec(name), 1) as pool:
+    with pytest.raises(TracrlError, match=said), EnvPool(EnvSpec(name), 1) as pool:
         Learner(pool, 100, 0, LearnerSettings()).run(None, Silence())
 
 
 def test_a_process_that_dies_is_mourned() -> None:
-    with RolloutPool(EnvSpec("tiny_envs:Road"), 1) as pool:
+    with EnvPool(EnvSpec("tiny_envs:Road"), 1) as pool:
         behaviour = Learner(pool, 100, 0, LearnerSettings()).ppo.behaviour()
         for pid in pool.processes.pids:
             os.kill(pid, signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_a_process_that_dies_is_mourned() -> None:
             pool.play({0: behaviour}, [Order(0, 0, 0.5)], 20)
 
 
-def test_the_number_of_threads_does_not_matter(pool: RolloutPool) -> None:
+def test_the_number_of_threads_does_not_matter(pool: EnvPool) -> None:
     before = torch.get_num_threads()
     weights = []
     try:

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from tracrl.collect.behaviour import penalty_features
-from tracrl.collect.environment import Environment, EnvSpec
 from tracrl.collect.normalise import RunningMoments
 from tracrl.collect.ppo import PPO, PPOSettings
-from tracrl.collect.rollout import Order, Rollout, play
+from tracrl.collect.rollout import Order, Rollout
+from tracrl.envs.environment import Environment, EnvSpec
 
 
 def episodes(count: int, reward: float = 1.0, cost: float = 1.0) -> tuple[list[Rollout], list[float]]:
@@ -129,9 +129,9 @@ def test_an_episode_is_determined_by_its_order() -> None:
     behaviour = PPO(3, 1, PPOSettings(), seed=0).behaviour()
     env = Environment(EnvSpec("tiny_envs:Road"))
     order = Order(0, seed=5, penalty=0.2, change_at=4, later_penalty=0.9, noise=1.2, random=0.3)
-    first = play(env, behaviour, order)
-    play(env, behaviour, Order(0, seed=6, penalty=0.2))
-    again = play(env, behaviour, order)
+    first = order.play(env, behaviour)
+    Order(0, seed=6, penalty=0.2).play(env, behaviour)
+    again = order.play(env, behaviour)
     np.testing.assert_array_equal(again.observations, first.observations)
     np.testing.assert_array_equal(again.actions, first.actions)
     assert first.observations.shape == (21, 3)
@@ -143,9 +143,9 @@ def test_the_penalty_changes_at_its_step_and_not_before() -> None:
     with torch.no_grad():
         ppo.actor[-1].weight.mul_(100)  # so that a change of the penalty is heard
     env = Environment(EnvSpec("tiny_envs:Road"))
-    steady = play(env, ppo.behaviour(), Order(0, 5, 0.1, noise=0))
-    changed = play(env, ppo.behaviour(), Order(0, 5, 0.1, change_at=6, later_penalty=0.9, noise=0))
-    later = play(env, ppo.behaviour(), Order(0, 5, 0.9, noise=0))
+    steady = Order(0, 5, 0.1, noise=0).play(env, ppo.behaviour())
+    changed = Order(0, 5, 0.1, change_at=6, later_penalty=0.9, noise=0).play(env, ppo.behaviour())
+    later = Order(0, 5, 0.9, noise=0).play(env, ppo.behaviour())
     np.testing.assert_array_equal(changed.actions[:6], steady.actions[:6])
     np.testing.assert_allclose(changed.actions[6:], later.actions[6:], atol=1e-6)
     assert (changed.actions[6:] != steady.actions[6:]).all()

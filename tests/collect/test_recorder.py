@@ -5,21 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tracrl.collect.environment import EnvSpec
-from tracrl.collect.pool import RolloutPool
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
 from tracrl.collect.rollout import Order, Rollout
+from tracrl.envs.environment import EnvSpec
+from tracrl.envs.pool import EnvPool
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[RolloutPool]:
-    with RolloutPool(EnvSpec("tiny_envs:Road"), 1) as pool:
+def pool() -> Iterator[EnvPool]:
+    with EnvPool(EnvSpec("tiny_envs:Road"), 1) as pool:
         yield pool
 
 
-def recorder(pool: RolloutPool, episodes: int = 100, limits: tuple[float, ...] = (10.0,)) -> Recorder:
+def recorder(pool: EnvPool, episodes: int = 100, limits: tuple[float, ...] = (10.0,)) -> Recorder:
     behaviours = [PPO(3, 1, PPOSettings(), seed).behaviour() for seed in range(6)]
     return Recorder(
         pool, behaviours, episodes, seed=0, limits=limits, share=0.2, highest_penalty=0.9, settings=RecorderSettings()
@@ -35,7 +35,7 @@ def recorded(points: list[tuple[float, float]]) -> Recording:
     return Recording([Order(3, number, number / 100) for number in range(len(points))], rollouts)
 
 
-def test_blind_orders_vary_in_everything(pool: RolloutPool) -> None:
+def test_blind_orders_vary_in_everything(pool: EnvPool) -> None:
     orders = recorder(pool).orders(400, np.random.default_rng(0), blind=True)
     assert len({order.seed for order in orders}) == 400
     assert {order.behaviour for order in orders} == set(range(6))
@@ -49,7 +49,7 @@ def test_blind_orders_vary_in_everything(pool: RolloutPool) -> None:
     assert 0.6 < np.mean([order.random == 0 for order in orders]) < 0.8
 
 
-def test_later_orders_are_like_those_of_sparse_cells_of_scarce_kinds_and_of_the_best_safe(pool: RolloutPool) -> None:
+def test_later_orders_are_like_those_of_sparse_cells_of_scarce_kinds_and_of_the_best_safe(pool: EnvPool) -> None:
     made = recorder(pool, limits=(10.0,))
     # Two hundred alike and unsafe, one far from them, three safe ones of which the first returns most.
     made.recording = recorded([*[(50.0, 100.0)] * 200, (80.0, 500.0), (0.0, 90.0), (1.0, 20.0), (5.0, 10.0)])
@@ -61,7 +61,7 @@ def test_later_orders_are_like_those_of_sparse_cells_of_scarce_kinds_and_of_the_
     assert (counts[201:] > 100).all(), "safe ones are scarce, and they are the best safe ones too"
 
 
-def test_where_there_is_none_of_a_kind_its_neighbours_are_followed(pool: RolloutPool) -> None:
+def test_where_there_is_none_of_a_kind_its_neighbours_are_followed(pool: EnvPool) -> None:
     made = recorder(pool, limits=(10.0,))
     made.recording = recorded([(float(cost), 0.0) for cost in range(20, 120)])
     (few,) = made._scarce(made.recording.costs)
@@ -71,7 +71,7 @@ def test_where_there_is_none_of_a_kind_its_neighbours_are_followed(pool: Rollout
     assert set(np.flatnonzero(few)) == set(range(95, 100)), "the dearest, when nothing is unsafe"
 
 
-def test_a_like_order_is_near_and_stays_in_range(pool: RolloutPool) -> None:
+def test_a_like_order_is_near_and_stays_in_range(pool: EnvPool) -> None:
     made = recorder(pool)
     order = Order(5, 1, 0.88, change_at=3, later_penalty=0.0, noise=0.02, random=0.4)
     for seed in range(200):
@@ -86,7 +86,7 @@ def test_a_like_order_is_near_and_stays_in_range(pool: RolloutPool) -> None:
     assert made._near(Order(0, 1, 0.5), 20.0, np.random.default_rng(0)).change_at == -1
 
 
-def test_the_number_of_candidates(pool: RolloutPool) -> None:
+def test_the_number_of_candidates(pool: EnvPool) -> None:
     recording = recorder(pool, episodes=11).run(None, Silence())
     assert len(recording.orders) == len(recording.rollouts) == 22
     assert {len(rollout) for rollout in recording.rollouts} == {20}

@@ -11,6 +11,7 @@ from PIL import Image
 from tests.envs.playing import action_at, play
 from tracrl.envs import video
 from tracrl.envs.make import make_env
+from tracrl.envs.play import actor_seed_of
 from tracrl.envs.video import Recorded, record_video, write_on
 from tracrl.errors import TracrlError
 
@@ -40,7 +41,7 @@ def test_a_gif_holds_the_episode_of_the_seed(tmp_path: Path) -> None:
     assert scored.steps == len(expected.rewards)
     assert scored.episode_return == pytest.approx(expected.rewards.sum())
     assert scored.episode_cost == expected.costs.sum()
-    assert actor.told[0] == ("seed", 3)
+    assert actor.told[0] == ("seed", actor_seed_of(3))
     assert [reward for reward, _ in actor.told[1:]] == expected.rewards.tolist()
     with Image.open(tmp_path / "new" / "hopper.gif") as film:
         assert film.size == (480, 360)
@@ -89,7 +90,7 @@ def test_the_strip_is_red_where_it_costs() -> None:
 def test_what_cannot_be_written_is_said_before_the_episode_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(video, "make_env", lambda *_, **__: pytest.fail("it was played"))
+    monkeypatch.setattr(video, "Environment", lambda *_, **__: pytest.fail("it was played"))
     with pytest.raises(TracrlError, match=r"must end in .mp4 or .gif, found 'out.avi'"):
         record_video("BallRun", lambda _: np.zeros(2), tmp_path / "out.avi")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-import tracrl
+from tracrl.envs.environment import Environment, EnvSpec
 from tracrl.errors import TracrlError
-from tracrl.evaluation.evaluate import SimulatorPool, episode_seeds, evaluate
-from tracrl.evaluation.worker import play
+from tracrl.evaluation.episode import EvaluationEpisode
+from tracrl.evaluation.evaluate import Evaluator, episode_seeds, evaluate
 from tracrl.policies.base import PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.processes import Processes
@@ -38,10 +38,10 @@ def test_scores_do_not_depend_on_the_number_of_processes() -> None:
 def test_the_processes_play_what_we_play_here() -> None:
     policy = random_stack(2, 7, 2)
     scores = evaluate(policy, "BallRun", episodes=2, seed=1, workers=1)
-    env = tracrl.make_env("BallRun")
+    env = Environment(EnvSpec("BallRun"))
     for run in range(2):
         for episode, seed in enumerate(episode_seeds(1, 2)):
-            ours = play(env, policy[run], seed)
+            ours = EvaluationEpisode(run, seed).play(env, policy[run])
             assert ours == (scores.returns[run, episode], scores.costs[run, episode], scores.lengths[run, episode])
     env.close()
 
@@ -53,11 +53,11 @@ def test_another_seed_gives_other_episodes_and_a_longer_evaluation_begins_alike(
 
 def test_a_pool_serves_many_evaluations_and_tells_its_progress() -> None:
     told: list[tuple[int, int]] = []
-    with SimulatorPool("BallRun", workers=1) as pool:
-        first = pool.evaluate(random_stack(1, 7, 2), episodes=6, progress=lambda *p: told.append(p))
-        second = pool.evaluate(random_stack(1, 7, 2), episodes=6)
+    with Evaluator("BallRun", episodes=6, workers=1) as evaluator:
+        first = evaluator.evaluate(random_stack(1, 7, 2), progress=lambda *p: told.append(p))
+        second = evaluator.evaluate(random_stack(1, 7, 2))
     assert np.array_equal(first.returns, second.returns)
-    assert told == [(5, 6), (6, 6)]
+    assert told == [(done, 6) for done in range(1, 7)]
 
 
 def test_a_process_that_dies_is_said() -> None:
@@ -86,4 +86,4 @@ def test_without_processes_nothing_is_scored() -> None:
     with pytest.raises(TracrlError, match="--workers is -1; expected at least 1"):
         evaluate(random_stack(1, 7, 2), "BallRun", episodes=1, workers=-1)
     with pytest.raises(TracrlError, match="No simulator process of BallRun is running"):
-        list(Processes("tracrl.evaluation.worker", "BallRun").share_out([1], lambda _, job: job))
+        list(Processes("tracrl.envs.worker", "BallRun").share_out([1], lambda _, job: job))

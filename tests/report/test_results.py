@@ -13,6 +13,7 @@ from tests.conftest import make_small_data
 from tests.study.made_up import ball_episodes, write_run
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
+from tracrl.evaluation.evaluate import Evaluator
 from tracrl.methods.trac import TraC
 from tracrl.report.collection import collect
 from tracrl.report.results import nearest_preset, read_run
@@ -35,7 +36,7 @@ def test_a_run_that_was_really_trained_is_read(tmp_path: Path) -> None:
     data = tracrl.load_dataset(tmp_path / "BallRun.hdf5", task="BallRun")
     method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4, hidden=(8,))
     run = tracrl.fit(
-        method, data, limits=[10, 15], out=tmp_path / "run", evaluate_on="BallRun", evaluations=2, episodes=2
+        method, data, limits=[10, 15], out=tmp_path / "run", evaluator=Evaluator("BallRun", episodes=2), evaluations=2
     )
     first, second = read_run(tmp_path / "run")
     assert run.scores is not None

@@ -25,6 +25,7 @@ from tracrl.claims import BusyError, Claim, ClaimLostError, this_process
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
+from tracrl.evaluation.evaluate import Evaluator
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.method import RunSpec
@@ -336,7 +337,7 @@ def test_a_checkpoint_that_is_cut_off_is_said(small_data: Episodes, tmp_path: Pa
         {"step": 31},
         {"step": 10**30},
         {"best_scores": [1]},
-        {"owed": {"deep": [{}]}},
+        {"pending_evaluation": {"deep": [{}]}},
         {"method": None},
     ],
 )
@@ -483,16 +484,21 @@ def test_training_works_outside_the_main_thread(small_data: Episodes) -> None:
 def test_evaluated_on_the_way_final_and_best_are_kept_apart(tmp_path: Path) -> None:
     data = tracrl.load_dataset("BallRun")
     method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
-    options = {"limits": [10, 40], "evaluate_on": "BallRun", "evaluations": 4, "episodes": 2}
+    options = {"limits": [10, 40], "evaluations": 4, "evaluator": Evaluator("BallRun", episodes=2)}
     whole = fit(method, data, out=tmp_path / "whole", **options)
     assert whole.scores is not None
     assert whole.best_scores is not None
-    assert not whole.scores.better_than(whole.best_scores).any()
     rows = list(csv.DictReader((tmp_path / "whole" / "evaluations.csv").open()))
     assert [int(row["step"]) for row in rows] == [5, 5, 10, 10, 15, 15, 20, 20]
-    assert float(rows[-1]["return"]) == pytest.approx(whole.scores.returns[1].mean(), rel=1e-5)
-    again = tracrl.evaluate(whole.policy, "BallRun", episodes=2)
-    assert np.array_equal(again.returns, whole.scores.returns)
+    on_the_way = Evaluator("BallRun", episodes=2).evaluate(whole.policy, on_the_way=True)
+    assert float(rows[-1]["return"]) == pytest.approx(on_the_way.returns[1].mean(), rel=1e-5)
+    for policy, scores in ((whole.policy, whole.scores), (whole.best, whole.best_scores)):
+        assert policy is not None
+        again = tracrl.evaluate(policy, "BallRun", episodes=2)
+        assert np.array_equal(again.returns, scores.returns)
+        assert not (again.returns == on_the_way.returns).any(), (
+            "the episodes that chose the best are not the final ones"
+        )
     with pytest.raises(Interrupted):
         fit(method, data, out=tmp_path / "cut", progress=StopAt(12), **options)
     resumed = fit(method, data, out=tmp_path / "cut", resume=True, **options)
@@ -520,7 +526,7 @@ class StopInEvaluation(Silence):
 def test_a_stop_does_not_wait_for_the_end_of_an_evaluation(number: int, tmp_path: Path) -> None:
     data = tracrl.load_dataset("BallRun")
     method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
-    options = {"limits": [10, 40], "evaluate_on": "BallRun", "evaluations": 4, "episodes": 7}
+    options = {"limits": [10, 40], "evaluations": 4, "evaluator": Evaluator("BallRun", episodes=7)}
     fit(method, data, out=tmp_path / "whole", **options)
     with pytest.raises(Interrupted, match=rf"Stopped after {5 * number} of 20 updates"):
         fit(method, data, out=tmp_path / "cut", progress=StopInEvaluation(number), **options)
@@ -534,20 +540,20 @@ def test_scores_of_an_earlier_policy_are_not_the_final_ones(tmp_path: Path) -> N
     method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
     options = {"limits": [10, 40], "evaluations": 4, "out": tmp_path / "run"}
     with pytest.raises(Interrupted):
-        fit(method, data, evaluate_on="BallRun", episodes=2, progress=StopAt(12), **options)
+        fit(method, data, evaluator=Evaluator("BallRun", episodes=2), progress=StopAt(12), **options)
     unscored = fit(method, data, resume=True, **options)
     assert unscored.scores is None
     assert not (tmp_path / "run" / "scores.json").exists()
-    assert unscored.best_scores is not None
+    assert unscored.best is not None
 
 
 def test_resumed_with_more_episodes_the_best_are_scored_alike(tmp_path: Path) -> None:
     data = tracrl.load_dataset("BallRun")
     method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
-    options = {"limits": [10, 40], "evaluate_on": "BallRun", "evaluations": 4, "out": tmp_path / "run"}
+    options = {"limits": [10, 40], "evaluations": 4, "out": tmp_path / "run"}
     with pytest.raises(Interrupted):
-        fit(method, data, episodes=1, progress=StopAt(12), **options)
-    resumed = fit(method, data, episodes=3, resume=True, **options)
+        fit(method, data, evaluator=Evaluator("BallRun", episodes=1), progress=StopAt(12), **options)
+    resumed = fit(method, data, evaluator=Evaluator("BallRun", episodes=3), resume=True, **options)
     assert resumed.scores is not None
     assert resumed.best_scores is not None
     assert resumed.scores.returns.shape == resumed.best_scores.returns.shape == (2, 3)

@@ -45,9 +45,9 @@ class CollectOptions:
 
 
 def collect(options: CollectOptions) -> int:
-    from tracrl.collect.environment import EnvSpec
     from tracrl.collect.progress import Terminal
     from tracrl.collect.run import collect as run
+    from tracrl.envs.environment import EnvSpec
 
     named = options.env or options.task
     if named is None or (options.env and options.task):

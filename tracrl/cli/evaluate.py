@@ -2,71 +2,165 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tyro
+from rich.markup import escape
+from rich.progress import TaskID
 
+from tracrl.bars import TerminalBars
 from tracrl.cli.console import console
+from tracrl.cli.data import Flag
 from tracrl.errors import TracrlError
+from tracrl.tasks.table import get_task
+
+if TYPE_CHECKING:
+    from tracrl.envs.environment import EnvSpec
+    from tracrl.policies.base import Policy
+    from tracrl.train.directory import RunDirectory
 
 
 @dataclass
 class EvaluateOptions:
-    """Play the policies of a run in their simulator and print what they score."""
+    """Play the policies of a run and print what they score. Changes nothing, unless --save says so."""
 
     run: tyro.conf.Positional[Path]
     """a run directory or a policy file"""
     task: str | None = None
     """the task, where the run does not say it"""
+    env: str | None = None
+    """an environment of your own, in place of a task: a Gymnasium id, module:Class or module:EnvId"""
+    cost_key: str | None = None
+    """the key of info that holds a step's cost; without it, "cost", or what the run was trained with"""
+    max_steps: int | None = None
+    """cut episodes after so many steps; without it, the environment's own limit"""
     episodes: int = 20
     """episodes for each policy"""
     seed: int = 0
     """determines the episodes"""
+    limit: float | None = None
+    """only the policies that were trained for this cost limit"""
     workers: int | None = None
     """simulator processes; without it, one per core"""
+    save: Flag = False
+    """replace the run's scores by these"""
     video: Path | None = None
-    """record one episode of the first policy as .mp4 or .gif"""
+    """record the first of the episodes, of the first policy, as .mp4 or .gif"""
 
 
 def evaluate(options: EvaluateOptions) -> int:
-    from tracrl.evaluation.evaluate import SimulatorPool
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.policies.load import load_policy
     from tracrl.train.checksums import renew
     from tracrl.train.directory import RunDirectory
 
     directory = RunDirectory(options.run) if options.run.is_dir() else None
-    policy = load_policy(options.run)
-    task = options.task or policy.metadata.task
-    if task is None:
-        raise TracrlError(f"{options.run} does not say which task it is for: add --task.")
+    policy = _of_limit(load_policy(options.run), options)
+    spec = _environment(policy, directory, options)
+    if options.save:
+        _may_save(directory, spec, options)
     if options.video is not None:
-        return _record(policy, task, options)
-    with SimulatorPool(task, options.workers) as pool:
-        scores = pool.evaluate(policy, episodes=options.episodes, seed=options.seed)
-        if directory is None:
-            console.print(scores.table(f"{options.run}"))
-            return 0
+        return _record(policy, spec, options)
+    evaluator = Evaluator(spec, episodes=options.episodes, seed=options.seed, workers=options.workers)
+    with evaluator, _Bars("episodes") as bars:
+        scores = evaluator.evaluate(policy, progress=bars.played)
+        best = None
+        if directory is not None and directory.best.exists():
+            best = _of_limit(load_policy(directory.best), options)
+            best_scores = evaluator.evaluate(best, progress=bars.played)
+    if options.save and directory is not None:
         scores.save(directory.scores)
-        if directory.best.exists():
-            best = pool.evaluate(load_policy(directory.best), episodes=options.episodes, seed=options.seed)
-            best.save(directory.best_scores)
-    renew(directory.path)
-    show_run(directory.path)
+        if best is not None:
+            best_scores.save(directory.best_scores)
+        renew(directory.path)
+        show_run(directory.path)
+        return 0
+    if best is not None:
+        console.print(best_scores.table(escape(f"{options.run}: best policy on the way")), style="dim")
+    console.print(scores.table(escape(f"{options.run}: final policy" if directory else f"{options.run}")))
     return 0
 
 
-def _record(policy: Any, task: str, options: EvaluateOptions) -> int:
+def _of_limit(policy: Policy, options: EvaluateOptions) -> Policy:
+    if options.limit is None:
+        return policy
+    which = [i for i, limit in enumerate(policy.metadata.limits) if limit == options.limit]
+    if not which:
+        there = " ".join(f"{limit:g}" for limit in dict.fromkeys(policy.metadata.limits))
+        raise TracrlError(f"--limit is {options.limit:g}, but {options.run} was trained for {there}.")
+    return policy[which]
+
+
+def _environment(policy: Policy, directory: RunDirectory | None, options: EvaluateOptions) -> EnvSpec:
+    """What to evaluate in: what was asked for, else what the run was evaluated in on the way, else its task."""
+    from tracrl.envs.environment import EnvSpec
+
+    if options.env is not None and options.task is not None:
+        raise TracrlError("--task and --env both name an environment: give one of them.")
+    if options.task is not None:
+        get_task(options.task)
+    before = None if directory is None else directory.environment()
+    name = options.env or options.task or (before.name if before else policy.metadata.task)
+    if name is None:
+        raise TracrlError(f"{options.run} does not say which task it is for: add --task, or --env my_package:MyEnv.")
+    spec = before if before is not None and before.name == name else EnvSpec(name)
+    return EnvSpec.of(
+        replace(spec, cost_key=options.cost_key or spec.cost_key, max_steps=options.max_steps or spec.max_steps)
+    )
+
+
+def _may_save(directory: RunDirectory | None, spec: EnvSpec, options: EvaluateOptions) -> None:
+    """Scores that replace a run's are of all its policies, in its own environment."""
+    from tracrl.evaluation.scores import Scores
+
+    if directory is None:
+        raise TracrlError(f"--save: {options.run} is a policy file; scores are saved in a run directory.")
+    if options.limit is not None or options.video is not None:
+        other = "--limit" if options.limit is not None else "--video"
+        raise TracrlError(f"--save replaces the scores of all policies of a run: leave out {other}.")
+    before = directory.environment()
+    own = before.name if before is not None else directory.read_config()["task"]
+    if own is None and directory.scores.exists():
+        protocol = Scores.load(directory.scores).protocol
+        own = None if protocol is None else protocol.env
+    if own is not None and own != spec.name:
+        raise TracrlError(
+            f"--save: {options.run} is a run on {own}, and these would be scores in {spec.name}: look at them without "
+            "--save."
+        )
+
+
+def _record(policy: Policy, spec: EnvSpec, options: EvaluateOptions) -> int:
     from tracrl.envs.video import record_video
+    from tracrl.evaluation.evaluate import episode_seeds
 
     assert options.video is not None
-    score = record_video(task, policy[0], options.video, options.seed)
+    with _Bars("steps") as bars:
+        score = record_video(spec, policy[0], options.video, episode_seeds(options.seed, 1)[0], progress=bars.played)
+    limit, seed = policy.metadata.limits[0], policy.metadata.seeds[0]
     console.print(
-        f"Video: {options.video} ({score.steps} steps, return {score.episode_return:.1f}, "
-        f"cost {score.episode_cost:.1f})",
+        f"Video: {options.video} (limit {limit:g}, seed {seed}: {score.steps} steps, "
+        f"return {score.episode_return:.1f}, cost {score.episode_cost:.1f})",
     )
     return 0
+
+
+class _Bars(TerminalBars):
+    """How many of the episodes, or of an episode's steps, have been played."""
+
+    def __init__(self, unit: str):
+        super().__init__(console)
+        self._unit = unit
+        self._task: TaskID | None = None
+
+    def played(self, done: int, total: int | None) -> None:
+        if self._task is None:
+            self._task = self.bars.add_task(f"playing {self._unit}", total=total, rate="", note="")
+        self.bars.update(self._task, completed=done)
+        if done == total:  # what comes next has a bar of its own
+            self._task = None
 
 
 def show_run(path: Path) -> None:

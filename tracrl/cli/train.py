@@ -16,6 +16,7 @@ from tracrl.errors import TracrlError
 
 if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.methods.method import Method
 
 
@@ -40,6 +41,12 @@ class TrainOptions(DataOptions):
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
     """go on where a run in the same directory stopped"""
+    env: str | None = None
+    """evaluate in an environment of your own: a Gymnasium id, module:Class or module:EnvId"""
+    cost_key: str = "cost"
+    """the key of its info that holds a step's cost"""
+    max_steps: int | None = None
+    """cut its episodes after so many steps; without it, the environment's own limit"""
     no_eval: Flag = False
     """do not evaluate: no simulator is needed"""
     episodes: int = 20
@@ -75,9 +82,8 @@ def train(arguments: Sequence[str]) -> int:
         resume=options.resume,
         device=options.device,
         precision=options.precision,
-        evaluate_on=_simulator_for(data, options),
+        evaluator=_evaluator_for(data, options),
         evaluations=options.evaluations,
-        episodes=options.episodes,
         wandb=options.wandb,
         progress=Terminal(console),
     )
@@ -126,14 +132,18 @@ def _limits_of(data: Episodes) -> tuple[float, ...]:
     return get_task(data.task).limits
 
 
-def _simulator_for(data: Episodes, options: TrainOptions) -> str | None:
-    """The task to evaluate on: the one that was asked for, else the file's own if its simulator is there."""
-    from tracrl.envs.simulators import installed, require, simulator_of
+def _evaluator_for(data: Episodes, options: TrainOptions) -> Evaluator | None:
+    """In the environment or the task that was asked for, else in the file's own task if its simulator is there."""
+    from tracrl.envs.environment import EnvSpec
+    from tracrl.envs.simulators import installed, simulator_of
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.tasks.table import all_tasks
 
-    if options.no_eval or data.task not in all_tasks():
+    if options.no_eval and options.env is not None:
+        raise TracrlError("--env says where to evaluate, and --no-eval that it is not done: leave out one of them.")
+    name = options.env or options.task or data.task
+    if options.no_eval or name is None or (options.env is None and name not in all_tasks()):
         return None
-    if options.task is not None:
-        require(options.task)
-        return options.task
-    return data.task if installed(simulator_of(data.task).name) else None
+    if name == data.task != options.task and options.env is None and not installed(simulator_of(name).name):
+        return None
+    return Evaluator(EnvSpec(name, options.cost_key, options.max_steps), episodes=options.episodes)

@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracrl.collect.environment import EnvSpec as EnvSpec
     from tracrl.collect.run import collect as collect
+    from tracrl.envs.environment import EnvSpec as EnvSpec
 
 # Imported on first use: a simulator process lives in this package too, and needs no torch.
-_HOMES = {"EnvSpec": "tracrl.collect.environment", "collect": "tracrl.collect.run"}
+_HOMES = {"EnvSpec": "tracrl.envs.environment", "collect": "tracrl.collect.run"}
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 

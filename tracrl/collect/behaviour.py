@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tracrl.collect.environment import Environment
+from tracrl.envs.environment import Environment
 
 Floats = NDArray[np.float32]
 Decide = Callable[[Floats], Floats]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracrl.collect.behaviour import Decide, Floats
-from tracrl.collect.environment import Environment
+from tracrl.envs.environment import Environment
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.collect.behaviour import GaussianBehaviour
-from tracrl.collect.pool import RolloutPool
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Front, Progress
 from tracrl.collect.rollout import Order, Rollout
+from tracrl.envs.pool import EnvPool
 
 CHECKPOINT_SECONDS = 20.0
 _FIRST_WEIGHTS, _LEARNING, _SHUFFLING = range(3)  # purposes that random numbers are drawn for
@@ -58,11 +58,9 @@ class Snapshot:
 class Learner:
     """Trains one behaviour. What it becomes is determined by settings, seed and environment, not by the processes."""
 
-    def __init__(
-        self, pool: RolloutPool, steps: int, seed: int, settings: LearnerSettings, limits: Sequence[float] = ()
-    ):
+    def __init__(self, pool: EnvPool, steps: int, seed: int, settings: LearnerSettings, limits: Sequence[float] = ()):
         self.pool, self.steps, self.seed, self.settings = pool, steps, seed, settings
-        facts, longest = pool.facts, float(pool.facts.max_steps or 1000)
+        facts, longest = pool.info, float(pool.info.max_steps or 1000)
         tolerated = float(np.median(limits)) if len(limits) else 0.0
         first = int(np.random.SeedSequence((seed, _FIRST_WEIGHTS)).generate_state(1)[0])
         with one_thread():

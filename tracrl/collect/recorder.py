@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.learner import spread
-from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Coverage, Progress
 from tracrl.collect.rollout import Order, Rollout
 from tracrl.collect.thinning import cell_of
+from tracrl.envs.pool import EnvPool
 
 _RECORDING = 3  # the purpose that random numbers are drawn for, beside the learner's
 
@@ -86,7 +86,7 @@ class Recorder:
 
     def __init__(
         self,
-        pool: RolloutPool,
+        pool: EnvPool,
         behaviours: Sequence[Behaviour],
         episodes: int,
         *,
@@ -144,7 +144,7 @@ class Recorder:
     def _length(self) -> float:
         """Steps of a long episode: a change of penalty later than that would never come."""
         if not self.recording.rollouts:
-            return float(self.pool.facts.max_steps or 1000)
+            return float(self.pool.info.max_steps or 1000)
         return float(np.quantile([len(rollout) for rollout in self.recording.rollouts], 0.9))
 
     def _blind(self, length: float, generator: np.random.Generator) -> Order:

@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 import tracrl
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.driver import DRIVERS
-from tracrl.collect.environment import EnvFacts, EnvSpec, to_box
 from tracrl.collect.learner import Learner, LearnerSettings
-from tracrl.collect.pool import RolloutPool
 from tracrl.collect.progress import Progress, Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
+from tracrl.collect.rollout import to_box
 from tracrl.collect.thinning import CELLS, SHARE, thin
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
 from tracrl.data.summary import default_limits
+from tracrl.envs.environment import EnvInfo, EnvSpec
+from tracrl.envs.pool import EnvPool
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import get_task
@@ -88,7 +89,7 @@ def collect(
     if _open(path, parts, recipe, resume):
         return path
     known = _limits(spec, limits)
-    with RolloutPool(spec, workers) as pool, progress:
+    with EnvPool(spec, workers) as pool, progress:
         write_json(parts / RECIPE, recipe)
         behaviours: Sequence[Behaviour] = DRIVERS
         origins: list[dict[str, Any]] = [{"driver": driver.name} for driver in DRIVERS]
@@ -107,8 +108,8 @@ def collect(
             settings=settings.recorder,
         )
         recording = recorder.run(parts, progress)
-        facts = pool.facts
-    candidates = _episodes(recording, facts, spec.name, observation_bits)
+        info = pool.info
+    candidates = _episodes(recording, info, spec.name, observation_bits)
     wanted = known or default_limits(candidates)
     kept = thin(
         candidates.total_costs,
@@ -119,7 +120,7 @@ def collect(
         share=settings.share,
         seed=seed,
     )
-    metadata = _metadata(spec, facts, recipe, origins, [recording.orders[n].behaviour for n in kept])
+    metadata = _metadata(spec, info, recipe, origins, [recording.orders[n].behaviour for n in kept])
     write_hdf5(replace(candidates.select(kept), metadata=metadata), path, compact=compact)
     shutil.rmtree(parts)
     return path
@@ -161,7 +162,7 @@ def _recipe(
 ) -> dict[str, Any]:
     """All that was chosen, as plain values: the same recipe means the same collection."""
     given = {
-        "environment": asdict(spec),
+        "environment": spec.to_dict(),
         "steps": 0 if _has_drivers(spec) else steps,
         "episodes": episodes,
         "seed": seed,
@@ -197,7 +198,7 @@ def _compare(there: Any, here: dict[str, Any], where: Path) -> None:
             raise TracrlError(f"{where} holds another collection, whose {key} differs{said}: choose another --out.")
 
 
-def _episodes(recording: Recording, facts: EnvFacts, name: str, observation_bits: int) -> Episodes:
+def _episodes(recording: Recording, info: EnvInfo, name: str, observation_bits: int) -> Episodes:
     """The candidates as a data set, with the actions that were carried out."""
     rollouts = recording.rollouts
     ends = np.cumsum([len(rollout) for rollout in rollouts]) - 1
@@ -208,7 +209,7 @@ def _episodes(recording: Recording, facts: EnvFacts, name: str, observation_bits
     return Episodes.from_arrays(
         {
             "observations": rounded(np.concatenate([r.observations[:-1] for r in rollouts]), observation_bits),
-            "actions": to_box(drawn, facts.action_low, facts.action_high),
+            "actions": to_box(drawn, info.action_low, info.action_high),
             "rewards": np.concatenate([rollout.rewards for rollout in rollouts]),
             "costs": np.concatenate([rollout.costs for rollout in rollouts]),
             "terminals": terminals,
@@ -216,8 +217,8 @@ def _episodes(recording: Recording, facts: EnvFacts, name: str, observation_bits
             "final_observations": rounded(np.stack([r.observations[-1] for r in rollouts]), observation_bits),
         },
         where=name,
-        action_low=facts.action_low,
-        action_high=facts.action_high,
+        action_low=info.action_low,
+        action_high=info.action_high,
     )
 
 
@@ -230,7 +231,7 @@ def rounded(numbers: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
 
 
 def _metadata(
-    spec: EnvSpec, facts: EnvFacts, recipe: dict[str, Any], origins: Sequence[dict[str, Any]], used: Sequence[int]
+    spec: EnvSpec, info: EnvInfo, recipe: dict[str, Any], origins: Sequence[dict[str, Any]], used: Sequence[int]
 ) -> dict[str, Any]:
     """Everything that made the file."""
     return {
@@ -239,7 +240,7 @@ def _metadata(
         "made_by": _command(spec, recipe),
         "recipe": recipe,
         "behaviours": [{**origin, "episodes": used.count(number)} for number, origin in enumerate(origins)],
-        "versions": {**facts.versions, "torch": torch.__version__},
+        "versions": {**info.versions, "torch": torch.__version__},
         "note": NOTE,
     }
 

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import matplotlib
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from tracrl.envs.make import make_env
+from tracrl.envs.environment import Environment, EnvSpec
+from tracrl.envs.play import Actor, actor_seed_of, play
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
 from tracrl.tasks.table import Task
@@ -23,14 +24,6 @@ from tracrl.tasks.table import Task
 FRAMES_A_SECOND = 30
 MOST_FRAMES = 350  # a long episode is shown faster
 STRIP = 26  # pixels for the writing
-
-
-class Actor(Protocol):
-    """What acts: a policy of this package, or anything like it."""
-
-    def reset(self, seed: int) -> None: ...
-    def act(self, observation: Any) -> Any: ...
-    def observe(self, reward: float, cost: float) -> None: ...
 
 
 class Recorded(NamedTuple):
@@ -42,30 +35,37 @@ class Recorded(NamedTuple):
 
 
 def record_video(
-    env: str | Task | gymnasium.Env[Any, Any],
+    env: str | Task | EnvSpec | gymnasium.Env[Any, Any],
     act: Actor | Callable[[Any], Any],
     path: str | Path,
     seed: int = 0,
     every: int | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Recorded:
     """Play one episode and write it as .mp4 or .gif.
 
-    ``env`` is a task or an environment made with ``render_mode="rgb_array"``; ``act`` a policy or a function
-    from observation to action. Every ``every``-th step becomes a picture; without it every one, thinned to a
-    video of about ten seconds where the episode is long.
+    ``env`` names an environment, or is one that was made with ``render_mode="rgb_array"``; ``act`` is a policy or a
+    function from observation to action. Every ``every``-th step becomes a picture; without it every one, thinned to a
+    video of about ten seconds where the episode is long. ``progress`` is told the steps so far, and the most there are.
     """
     path = Path(path)
     _check(path)
-    own = isinstance(env, str | Task)
-    made = make_env(env, render_mode="rgb_array") if isinstance(env, str | Task) else env
-    if made.render_mode != "rgb_array":
-        raise TracrlError(f'A video needs an environment made with render_mode="rgb_array", not {made.render_mode!r}.')
+    if isinstance(env, gymnasium.Env):
+        if env.render_mode != "rgb_array":
+            raise TracrlError(
+                f'A video needs an environment made with render_mode="rgb_array", not {env.render_mode!r}.'
+            )
+        name = getattr(getattr(env.unwrapped, "task", None), "name", "")
+        made = Environment(EnvSpec(name or type(env.unwrapped).__name__), env=env)
+    else:
+        spec = EnvSpec.of(env.name if isinstance(env, Task) else env)
+        name = spec.name
+        made = Environment(spec, render_mode="rgb_array")
     try:
-        shots = _play(made, act, seed, every)
+        shots = _film(made, act, seed, every, progress)
     finally:
-        if own:
+        if made.env is not env:
             made.close()
-    name = getattr(getattr(made.unwrapped, "task", None), "name", "")
     before = [shots[0], *shots[:-1]]
     pictures = [
         write_on(shot.picture, name, shot.score, costly=shot.score.episode_cost > last.score.episode_cost)
@@ -88,29 +88,50 @@ class _Shot(NamedTuple):
     score: Recorded
 
 
-def _play(env: gymnasium.Env[Any, Any], act: Actor | Callable[[Any], Any], seed: int, every: int | None) -> list[_Shot]:
-    choose = act if callable(act) else act.act
-    if hasattr(act, "reset"):
-        act.reset(seed)
-    observation, _ = env.reset(seed=seed)
-    score, over, stride = Recorded(0.0, 0.0, 0), False, every or 1
-    shots = [_Shot(_render(env), score)]
-    while not over:
-        observation, reward, terminated, truncated, info = env.step(choose(observation))
-        cost = float(info["cost"])
-        if hasattr(act, "observe"):
-            act.observe(float(reward), cost)
-        score = Recorded(score.episode_return + float(reward), score.episode_cost + cost, score.steps + 1)
-        over = terminated or truncated
-        if over or score.steps % stride == 0:
+class _Filmed:
+    """The actor, a policy or a function alone, and the picture of where it begins."""
+
+    def __init__(self, env: Environment, actor: Actor | Callable[[Any], Any]):
+        self.env, self.actor = env, actor
+        self.act: Callable[[Any], Any] = actor if callable(actor) else actor.act
+
+    def reset(self, seed: int) -> None:
+        if hasattr(self.actor, "reset"):
+            self.actor.reset(seed)
+        self.beginning = _render(self.env)
+
+    def observe(self, reward: float, cost: float) -> None:
+        if hasattr(self.actor, "observe"):
+            self.actor.observe(reward, cost)
+
+
+def _film(
+    env: Environment,
+    act: Actor | Callable[[Any], Any],
+    seed: int,
+    every: int | None,
+    progress: Callable[[int, int | None], None] | None,
+) -> list[_Shot]:
+    filmed = _Filmed(env, act)
+    score, stride = Recorded(0.0, 0.0, 0), every or 1
+    shots: list[_Shot] = []
+    for step in play(env, filmed, seed, actor_seed_of(seed)):
+        if not shots:
+            shots.append(_Shot(filmed.beginning, score))
+        score = Recorded(score.episode_return + step.reward, score.episode_cost + step.cost, score.steps + 1)
+        if step.terminated or step.truncated or score.steps % stride == 0:
             shots.append(_Shot(_render(env), score))
         if every is None and len(shots) > MOST_FRAMES:
             shots, stride = shots[::2], stride * 2
+        if progress is not None:
+            progress(score.steps, env.info.max_steps)
     return shots
 
 
-def _render(env: gymnasium.Env[Any, Any]) -> NDArray[np.uint8]:
-    picture: Any = env.render()
+def _render(env: Environment) -> NDArray[np.uint8]:
+    picture: Any = env.env.render()
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+        raise TracrlError(f"{env.spec.name}: render() gave no picture of height × width × 3.")
     return np.asarray(picture, dtype=np.uint8)
 
 

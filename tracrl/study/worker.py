@@ -26,6 +26,7 @@ from typing import Any, Self
 from tracrl.claims import BusyError, Claim, ClaimLostError
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, replacing
+from tracrl.processes import number_of
 from tracrl.study.measured import Stopwatch, kind_of
 from tracrl.study.stack import StackSpec
 from tracrl.study.store import Assignment, Outcome, Store, write_quickly
@@ -98,6 +99,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
     """Train to the end from wherever it is, and score."""
     if store.done(stack):  # somebody else has been here since it was planned
         return
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.train.fit import choose_device, fit
 
     device = choose_device(options.device).type
@@ -116,9 +118,8 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
             out=run.path,
             resume=True,
             device=options.device,
-            evaluate_on=stack.task,
+            evaluator=Evaluator(stack.task, episodes=stack.episodes),
             evaluations=stack.evaluations,
-            episodes=stack.episodes,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=report,
             claim=claim,
@@ -133,7 +134,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
 
 def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namespace) -> None:
     """Some seconds of updates and an episode a core, for their rates."""
-    from tracrl.evaluation.evaluate import SimulatorPool
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.train.fit import choose_device
     from tracrl.train.stack import Stack
 
@@ -152,11 +153,11 @@ def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namesp
             watch.training = time.monotonic() - began
             times = max(1, round(watch.updates / watch.training))
         policy = learners.policy()
-    with SimulatorPool(stack.task) as pool:
-        pool.evaluate(policy[[0]], episodes=1)
+    watch.episodes = 2 * number_of(None)
+    with Evaluator(stack.task, episodes=watch.episodes) as evaluator:
+        evaluator.evaluate(policy[[0]])
         began = time.monotonic()
-        watch.episodes = 2 * pool.workers
-        pool.evaluate(policy[[0]], episodes=watch.episodes)
+        evaluator.evaluate(policy[[0]])
         watch.evaluating = time.monotonic() - began
     watch.save(assignment.measured, kind_of(stack, device.type))
 
@@ -196,14 +197,14 @@ def _take_from(source: RunMetadata, stack: StackSpec, run: RunDirectory, data: A
 
 def _score_again(stack: StackSpec, store: Store) -> None:
     """Score finished policies that have no scores, or over another number of episodes than asked for."""
-    from tracrl.evaluation.evaluate import SimulatorPool
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.policies.load import load_policy
 
     run = store.run(stack)
-    with SimulatorPool(stack.task) as pool:
+    with Evaluator(stack.task, episodes=stack.episodes) as evaluator:
         if run.best.exists():
-            pool.evaluate(load_policy(run.best), episodes=stack.episodes).save(run.best_scores)
-        pool.evaluate(load_policy(run.policy), episodes=stack.episodes).save(run.scores)
+            evaluator.evaluate(load_policy(run.best)).save(run.best_scores)
+        evaluator.evaluate(load_policy(run.policy)).save(run.scores)
 
 
 class _Report:

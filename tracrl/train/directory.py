@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import tracrl
+from tracrl.envs.environment import EnvSpec
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.methods.method import Method, RunSpec
@@ -114,6 +115,12 @@ class RunDirectory:
             state = "a finished run" if self.finished else "a run that can go on"
             raise TracrlError(f"{self.path} holds {state}: go on with --resume, or choose another --out.")
         if there.get("identity") == config["identity"]:
+            before, now = there.get("environment"), config.get("environment")
+            if before is not None and now is not None and before != now:
+                raise TracrlError(
+                    f"{self.path} holds a run that is evaluated in {_words(before)}, not in {_words(now)}: "
+                    "choose another --out."
+                )
             return
         stored = dict(there)
         if isinstance(there.get("settings"), dict):
@@ -139,6 +146,11 @@ class RunDirectory:
         if not isinstance(config, dict) or "method" not in config:
             raise TracrlError(f"{self.config} was not written by tracrl, or was edited.")
         return config
+
+    def environment(self) -> EnvSpec | None:
+        """What the run is evaluated in; None where it has not been."""
+        found = self.read_config().get("environment")
+        return None if found is None else EnvSpec(**found)
 
 
 def describe(
@@ -184,6 +196,10 @@ def default_directory(method: Method, data: DataSet, limits: Sequence[float], se
     """``runs/<task or file>-<method>-<identity>``: the same training finds its own directory again."""
     name = re.sub(r"[^\w.-]+", "-", str(data.task or Path(data.metadata.get("file", "data")).stem)).lstrip(".-")
     return Path("runs") / f"{name}-{method.name}-{describe(method, data, [], limits, seeds)['identity']}"
+
+
+def _words(values: Any) -> str:
+    return ", ".join(str(value) for value in values.values()) if isinstance(values, dict) else repr(values)
 
 
 def _difference(key: str, there: Any, here: Any) -> str:

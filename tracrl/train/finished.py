@@ -131,7 +131,7 @@ def read_finished(path: Path) -> FinishedRuns:
     if not run.finished:
         raise UnfinishedError(f"{path} is not finished: the command that began it goes on with it.")
     if not run.scores.exists():
-        raise UnfinishedError(f"{path} has no scores: tracrl evaluate {path} makes them.")
+        raise UnfinishedError(f"{path} has no scores: tracrl evaluate {path} --save makes them.")
     for policy in (run.policy, run.best):
         if policy.exists() and not checksum_holds(policy):
             raise TracrlError(
@@ -210,8 +210,8 @@ def _scores(path: Path, metadata: RunMetadata) -> Scores:
 def _check_against_log(run: RunDirectory, scores: Scores, metadata: RunMetadata) -> None:
     """Without checksums: the last evaluation in the log must be that of the scores."""
     evaluations = read_log(run.evaluations)
-    if not evaluations:
-        return  # scored after training, by `tracrl evaluate`
+    if not evaluations or scores.protocol is not None:
+        return  # scored after training, in other episodes than those on the way
     last = [row for row in evaluations if row["step"] == str(metadata.settings.get("updates"))]
     means = scores.means()
     expected = {(row["limit"], row["seed"]): (row["return"], row["cost"]) for row in last}

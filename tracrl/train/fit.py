@@ -16,7 +16,7 @@ from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.claims import BusyError, Claim, alive
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.evaluation.evaluate import SimulatorPool
+from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
@@ -64,9 +64,8 @@ def fit(
     resume: bool = False,
     device: str = "auto",
     precision: str = "auto",
-    evaluate_on: str | None = None,
+    evaluator: Evaluator | None = None,
     evaluations: int = 10,
-    episodes: int = 20,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     wandb: str | None = None,
     progress: Progress | None = None,
@@ -74,9 +73,11 @@ def fit(
 ) -> Run:
     """Train limits × seeds runs of a method as one stack.
 
-    ``out`` is a directory for logs, checkpoints and policies; without it nothing is written. ``evaluate_on`` names a
-    task whose simulator scores the policies ``evaluations`` times along the way, the last time at the end. ``claim``
-    is the caller's on ``out``; without one it is taken here, and refused where another process is at work.
+    ``out`` is a directory for logs, checkpoints and policies; without it nothing is written. The ``evaluator``, for
+    example ``Evaluator("BallRun", episodes=20)``, scores the policies ``evaluations`` times along the way, the last
+    time at the end, which chooses the best of each run; final and best ones are then scored in episodes of their own.
+    Its processes end with the training.
+    ``claim`` is the caller's on ``out``; without one it is taken here, and refused where another process is at work.
     """
     runs = _runs(limits, seeds)
     progress = progress or Silence()
@@ -86,7 +87,8 @@ def fit(
     directory = None if out is None else RunDirectory(Path(out))
     if wandb is not None and directory is None:
         raise TracrlError("W&B logs belong to a run directory: say where with out.")
-    config = describe(method, data, trained, limits, seeds)
+    environment = None if evaluator is None else evaluator.spec.to_dict()
+    config = {**describe(method, data, trained, limits, seeds), "environment": environment}
     if directory is not None:
         if claim is None and alive(directory.claim):
             raise BusyError(directory.claim)
@@ -96,6 +98,9 @@ def fit(
     with ExitStack() as closing:
         products = choose_precision(precision, chosen)
         stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products))
+        if evaluator is not None:
+            closing.callback(evaluator.close)
+            evaluator.check(stack.policy())  # now, and not after hours of training
         if directory is not None:  # only now: data, limits and settings have been accepted
             claim = claim or closing.enter_context(Claim(directory.claim))
             directory.begin(config, resume)
@@ -103,9 +108,7 @@ def fit(
         if directory is not None and directory.checkpoint.exists():
             with restoring(directory.checkpoint):
                 loop.restore(Checkpoint.load(directory.checkpoint))
-        if evaluate_on is not None:
-            loop.pool = closing.enter_context(SimulatorPool(evaluate_on))
-            loop.episodes = episodes
+        loop.evaluator = evaluator
         loop.open_logs(wandb)
         closing.callback(loop.close_logs)
         closing.enter_context(progress)
@@ -156,13 +159,12 @@ class _Loop:
             claim,
             progress,
         )
-        self.pool: SimulatorPool | None = None
-        self.episodes = 0
-        self.owed: str | None = None
+        self.evaluator: Evaluator | None = None
+        self.pending_evaluation: str | None = None
         """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
         self.best: Policy | None = None
-        self.scores: Scores | None = None
         self.best_scores: Scores | None = None
+        """of the episodes on the way, by which it was chosen"""
         self.history: list[Row] = []
         self.metric_sinks: list[Sink] = []
         self.evaluation_sinks: list[Sink] = []
@@ -189,14 +191,14 @@ class _Loop:
             self.progress.advance(step, phase, metrics["loss"])
             if step % log_every == 0 or step == updates:
                 self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})
-            self.owed = phase if self.pool is not None and step in evaluation_steps else None
+            self.pending_evaluation = phase if self.evaluator is not None and step in evaluation_steps else None
             self.evaluate(stop)
             if stop.is_set():
                 self.interrupt()
             if time.monotonic() - saved > checkpoint_seconds:
                 self.checkpoint()
                 saved = time.monotonic()
-        return self.finish()
+        return self.finish(stop)
 
     def log(self, phase: str, metrics: dict[str, list[float]]) -> None:
         for row in rows_of(self.stack.runs, self.stack.step, phase, metrics):
@@ -210,9 +212,31 @@ class _Loop:
                 sink.write(row)
 
     def evaluate(self, stop: threading.Event) -> None:
-        """Score the policies, if that is due. A stop does not wait for the last episode: it is done anew later."""
-        if self.pool is None or self.owed is None:
+        """Score the policies on the way, if that is due, and keep the best of each run."""
+        if self.evaluator is None or self.pending_evaluation is None:
             return
+        policy = self.policy()
+        scores = self.score(policy, stop, on_the_way=True)
+        if self.best is None or self.best_scores is None:
+            self.best, self.best_scores = policy, scores
+        else:
+            if self.best_scores.protocol != scores.protocol:  # resumed with other episodes, or by another version
+                self.best_scores = self.score(self.best, stop, on_the_way=True)
+            better = scores.better_than(self.best_scores)
+            n = len(policy)
+            pick = [i if better[i] else n + i for i in range(n)]
+            self.best = policy.joined_with([self.best])[pick]
+            self.best_scores = scores.joined_with(self.best_scores).take(pick)
+        for row in rows_of(self.runs, self.stack.step, self.pending_evaluation, scores.means()):
+            for sink in self.evaluation_sinks:
+                sink.write(row)
+        self.pending_evaluation = None
+        self.progress.evaluated(scores)
+
+    def score(self, policy: Policy, stop: threading.Event, *, on_the_way: bool) -> Scores:
+        """A stop does not wait for the last episode, and no update is lost where the simulator fails: either way the
+        evaluation is done anew later."""
+        assert self.evaluator is not None
 
         def played(done: int, episodes: int) -> None:
             self.progress.evaluating(done, episodes)
@@ -221,24 +245,16 @@ class _Loop:
             if stop.is_set() and done < episodes:
                 self.interrupt()
 
-        policy = self.policy()
-        scores = self.pool.evaluate(policy, episodes=self.episodes, progress=played)
-        self.scores = scores
-        if self.best is None or self.best_scores is None:
-            self.best, self.best_scores = policy, scores
-        else:
-            if self.best_scores.returns.shape != scores.returns.shape:  # resumed with another number of episodes
-                self.best_scores = self.pool.evaluate(self.best, episodes=self.episodes)
-            better = scores.better_than(self.best_scores)
-            n = len(policy)
-            pick = [i if better[i] else n + i for i in range(n)]
-            self.best = policy.joined_with([self.best])[pick]
-            self.best_scores = scores.joined_with(self.best_scores).take(pick)
-        for row in rows_of(self.runs, self.stack.step, self.owed, scores.means()):
-            for sink in self.evaluation_sinks:
-                sink.write(row)
-        self.owed = None
-        self.progress.evaluated(scores)
+        try:
+            return self.evaluator.evaluate(policy, on_the_way=on_the_way, progress=played)
+        except TracrlError as error:
+            if self.directory is None:
+                raise
+            self.checkpoint()
+            raise TracrlError(
+                f"{error} The training is kept in {self.directory.path}, with {self.stack.step} of "
+                f"{self.method.updates} updates: go on with the same command and --resume."
+            ) from error
 
     def policy(self) -> Policy:
         """The policies of all runs; a method that does not depend on the limit answers for each limit."""
@@ -257,9 +273,12 @@ class _Loop:
         if self.best is not None:
             tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
         best = None if self.best_scores is None else self.best_scores.to_dict()
-        last = None if self.scores is None else self.scores.to_dict()  # of this very policy only at the end
-        facts = {"method": self.method.name, "best_scores": best, "scores": last, "owed": self.owed}
-        Checkpoint(self.stack.step, tensors, facts).save(self.directory.checkpoint)
+        metadata = {
+            "method": self.method.name,
+            "best_scores": best,
+            "pending_evaluation": self.pending_evaluation,
+        }
+        Checkpoint(self.stack.step, tensors, metadata).save(self.directory.checkpoint)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         if checkpoint.metadata.get("method") != self.method.name:
@@ -274,14 +293,13 @@ class _Loop:
             for prefix in (_STATE, _BEST)
         }
         self.stack.restore(of[_STATE], checkpoint.step)
-        self.owed = checkpoint.metadata.get("owed")
-        if not isinstance(self.owed, str | None):
-            raise ValueError(f"its pending evaluation is {self.owed!r}, not a phase")
+        # "owed" in version 0.4.0
+        self.pending_evaluation = checkpoint.metadata.get("pending_evaluation", checkpoint.metadata.get("owed"))
+        if not isinstance(self.pending_evaluation, str | None):
+            raise ValueError(f"its pending evaluation is {self.pending_evaluation!r}, not a phase")
         if of[_BEST]:
             self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
             self.best_scores = Scores.from_dict(checkpoint.metadata["best_scores"])
-            if checkpoint.step == self.method.updates and self.owed is None:  # else they are an earlier policy's
-                self.scores = Scores.from_dict(checkpoint.metadata["scores"])
         self.resumed_from = checkpoint.step
 
     def interrupt(self) -> None:
@@ -293,22 +311,28 @@ class _Loop:
             f"{self.directory.path}. Go on with the same command and --resume."
         )
 
-    def finish(self) -> Run:
+    def finish(self, stop: threading.Event) -> Run:
         policy = self.policy()
+        scores = best_scores = None
+        if self.evaluator is not None:
+            scores = self.score(policy, stop, on_the_way=False)
+            if self.best is not None:
+                best_scores = self.score(self.best, stop, on_the_way=False)
         if self.directory is not None:
             self.checkpoint()
-            if self.best is not None and self.best_scores is not None:
+            if self.best is not None:
                 self.best.save(self.directory.best)
-                self.best_scores.save(self.directory.best_scores)
-            if self.scores is not None:
-                self.scores.save(self.directory.scores)
+            if best_scores is not None:
+                best_scores.save(self.directory.best_scores)
+            if scores is not None:
+                scores.save(self.directory.scores)
             policy.save(self.directory.policy)  # last: its presence says that the run is finished
         return Run(
             policy=policy,
             history=self.history,
             best=self.best,
-            scores=self.scores,
-            best_scores=self.best_scores,
+            scores=scores,
+            best_scores=best_scores,
             directory=None if self.directory is None else self.directory.path,
         )
 

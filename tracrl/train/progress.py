@@ -92,5 +92,6 @@ class Terminal(TerminalBars):
 
     def evaluated(self, scores: Scores) -> None:
         means = scores.means()
-        reward, cost = (sum(means[k]) / len(means[k]) for k in ("normalised_reward", "normalised_cost"))
-        self._note = f", reward {reward:.2f}, cost {cost:.2f}"
+        shown = "normalised_reward" if "normalised_reward" in means else "return"
+        reward, cost = (sum(means[k]) / len(means[k]) for k in (shown, "normalised_cost"))
+        self._note = f", {shown.removeprefix('normalised_')} {reward:.4g}, cost {cost:.2f}"

@@ -1,4 +1,4 @@
-"""Any environment to collect from: one of the tasks, or anybody's own Gymnasium environment that reports a cost."""
+"""Any environment to act in: one of the tasks, or anybody's own Gymnasium environment that reports a cost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import difflib
 import importlib
 import importlib.metadata
 import inspect
+import math
 import platform
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -32,33 +33,58 @@ LONGEST = 10_000
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Which environment: a task's name, a Gymnasium id, or ``module:Class`` / ``module:EnvId``."""
+    """Which environment: a task's name, a Gymnasium id, ``module:Class`` / ``module:EnvId``, or what makes one."""
 
     name: str
     cost_key: str = "cost"
     """the key of ``info`` that holds a step's cost"""
     max_steps: int | None = None
     """cut episodes after so many steps; None: the environment's own limit"""
+    factory: Callable[[], gymnasium.Env[Any, Any]] | None = field(default=None, repr=False)
+    """makes the environment, in place of its name"""
 
     @classmethod
-    def of(cls, named: str | EnvSpec) -> EnvSpec:
-        """A task by its bare name, everything else by what a name with ``:`` or ``-v0`` says."""
+    def of(cls, named: str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]) -> EnvSpec:
+        """A task by its bare name, everything else by what a name with ``:`` or ``-v0`` says; a callable makes it."""
+        if not isinstance(named, str | EnvSpec):
+            return cls._of_factory(named)
         spec = named if isinstance(named, EnvSpec) else cls(named)
         if not spec.name:
             raise TracrlError("No environment is named; expected a task such as BallRun, or an environment.")
         if spec.max_steps is not None and spec.max_steps < 1:
             raise TracrlError(f"--max-steps is {spec.max_steps}; expected at least 1.")
-        if not spec.is_task and ":" not in spec.name and not re.search(r"-v\d+$", spec.name):
+        known = spec.is_task or spec.factory is not None
+        if not known and ":" not in spec.name and not re.search(r"-v\d+$", spec.name):
             get_task(spec.name)  # raises, and names the tasks that look like it
         return spec
 
+    @classmethod
+    def _of_factory(cls, factory: Callable[[], gymnasium.Env[Any, Any]]) -> EnvSpec:
+        if isinstance(factory, gymnasium.Env) or not callable(factory):
+            raise TracrlError(
+                f"The environment is {factory!r}; expected a name, or a function or class that makes one: "
+                "simulator processes make their own."
+            )
+        called = getattr(factory, "func", factory)  # what a functools.partial calls
+        name = getattr(called, "__qualname__", type(called).__qualname__)
+        return cls(f"{getattr(called, '__module__', None) or '__main__'}:{name}", factory=factory)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the factory, as plain values."""
+        return {"name": self.name, "cost_key": self.cost_key, "max_steps": self.max_steps}
+
     @property
     def is_task(self) -> bool:
-        return self.name in all_tasks()
+        return self.factory is None and self.name in all_tasks()
+
+    @property
+    def task(self) -> str | None:
+        """The task's name; None for any other environment."""
+        return self.name if self.is_task else None
 
 
 @dataclass(frozen=True)
-class EnvFacts:
+class EnvInfo:
     """What the parent process needs to know about an environment that it never makes itself."""
 
     observation_size: int
@@ -73,16 +99,19 @@ class EnvFacts:
 
 
 class Environment:
-    """An environment with flat float32 observations, actions in [−1, 1] and a checked cost a step."""
+    """An environment with flat float32 observations, actions cut to its box, and a checked cost for each step."""
 
-    def __init__(self, spec: EnvSpec):
+    def __init__(
+        self, spec: EnvSpec, *, env: gymnasium.Env[Any, Any] | None = None, render_mode: str | None = None
+    ) -> None:
+        """``env`` is one that was made already, in place of the one that the ``spec`` names."""
         self.spec = spec
-        self.env: gymnasium.Env[Any, Any] = make_env(spec.name) if spec.is_task else _make(spec.name)
+        self.env = env if env is not None else _make(spec, render_mode)
         self.low, self.high = _action_box(spec.name, self.env.action_space)
         self._dtype = self.env.action_space.dtype
         self._shape = self.env.action_space.shape
         size = _observation_size(spec.name, self.env.observation_space)
-        self.facts = EnvFacts(size, self.low, self.high, self._time_limit(), _versions(spec))
+        self.info = EnvInfo(size, self.low, self.high, self._time_limit(), _versions(spec))
         self.steps = 0
 
     def reset(self, seed: int) -> Floats:
@@ -91,17 +120,24 @@ class Environment:
         return self._flat(observation)
 
     def step(self, action: Floats) -> tuple[Floats, float, float, bool, bool]:
-        """Act with numbers in [−1, 1]: observation, reward, cost, terminated, truncated."""
-        command = to_box(action, self.low, self.high).reshape(self._shape).astype(self._dtype)
-        observation, reward, terminated, truncated, info = self.env.step(command)
+        """Act in the environment's own units: observation, reward, cost, terminated, truncated."""
+        command = np.minimum(np.maximum(action, self.low), self.high)
+        if not math.isfinite(command.sum()) and not np.isfinite(command).all():
+            raise TracrlError(
+                f"{self.spec.name}: the action of step {self.steps + 1} is {np.asarray(action).tolist()}; "
+                "expected finite numbers."
+            )
+        observation, reward, terminated, truncated, info = self.env.step(
+            command.reshape(self._shape).astype(self._dtype, copy=False)
+        )
         self.steps += 1
         cost = self._cost(info)
         reward = float(reward)
-        if not np.isfinite(reward):
+        if not math.isfinite(reward):
             raise TracrlError(
                 f"{self.spec.name}: the reward of step {self.steps} is {reward}; expected a finite number."
             )
-        limit = self.facts.max_steps
+        limit = self.info.max_steps
         if self.steps >= (limit or LONGEST) and not terminated and not truncated:
             if limit is None:
                 raise TracrlError(
@@ -121,13 +157,13 @@ class Environment:
 
     def _flat(self, observation: Any) -> Floats:
         flat = np.asarray(observation, np.float32).reshape(-1)
-        if len(flat) != self.facts.observation_size:
+        if len(flat) != self.info.observation_size:
             raise TracrlError(
                 f"{self.spec.name}: the observation after step {self.steps} has {len(flat)} numbers, but the "
-                f"observation space says {self.facts.observation_size}."
+                f"observation space says {self.info.observation_size}."
             )
         # A sum is infinite or NaN if any number is, and costs a tenth of isfinite().all().
-        if not np.isfinite(flat.sum()) and not np.isfinite(flat).all():
+        if not math.isfinite(flat.sum()) and not np.isfinite(flat).all():
             where = int(np.argmin(np.isfinite(flat)))
             raise TracrlError(
                 f"{self.spec.name}: the observation after step {self.steps} holds {flat[where]} at index {where}; "
@@ -158,24 +194,23 @@ class Environment:
         return cost
 
 
-def to_box(actions: Floats, low: Floats, high: Floats) -> Floats:
-    """From [−1, 1], to which they are cut, to the action box."""
-    half = (high - low) / np.float32(2)
-    scaled = low + (np.clip(actions, -1, 1).astype(np.float32) + np.float32(1)) * half
-    return np.clip(scaled, low, high)  # rounding may lead a last bit beyond the box
+def _make(spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    if spec.is_task:
+        return make_env(spec.name, render_mode)
+    options = {} if render_mode is None else {"render_mode": render_mode}
+    if spec.factory is not None:
+        return _called(spec.factory, spec.name, options)
+    return _named(spec.name, options)
 
 
-def _make(name: str) -> gymnasium.Env[Any, Any]:
+def _named(name: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """A Gymnasium id, with the module that registers it before a colon, or a class in that module."""
     module_name, _, wanted = name.rpartition(":")
     if module_name:
         module = _import(module_name, name)
         maker = getattr(module, wanted, None)
         if callable(maker):
-            made = _call(maker, name)
-            if not isinstance(made, gymnasium.Env):
-                raise TracrlError(f"{name} makes a {type(made).__name__}; expected a gymnasium.Env.")
-            return made
+            return _called(maker, name, options)
         if wanted not in gymnasium.registry:
             offered = [key for key, value in vars(module).items() if _is_environment(value)]
             near = difflib.get_close_matches(wanted, [*offered, *gymnasium.registry], n=1, cutoff=0.6)
@@ -183,7 +218,7 @@ def _make(name: str) -> gymnasium.Env[Any, Any]:
             raise TracrlError(f"The module {module_name} has no class {wanted} and registers no such id: {hint}")
     try:
         # The checker warns about what we check ourselves; its passive wrapper costs time at each step.
-        return gymnasium.make(wanted, disable_env_checker=True)
+        return gymnasium.make(wanted, disable_env_checker=True, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise TracrlError(
             f"Gymnasium knows no environment {wanted!r}: {str(error).rstrip('.')}; if a module registers it, name the "
@@ -193,17 +228,22 @@ def _make(name: str) -> gymnasium.Env[Any, Any]:
         raise TracrlError(f"{name} needs a package that is not installed: {error}") from error
 
 
-def _call(maker: Callable[..., Any], name: str) -> Any:
+def _called(maker: Callable[..., Any], name: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     try:
-        inspect.signature(maker).bind()
+        inspect.signature(maker).bind(**options)
     except TypeError as error:
+        if options:
+            raise TracrlError(f"{name} draws no pictures: it takes no {' and no '.join(options)} ({error}).") from error
         raise TracrlError(
             f"{name} cannot be made without arguments ({error}): "
             "name a function that needs none and makes the environment."
         ) from error
     except ValueError:  # a class written in C, whose signature is not known
         pass
-    return maker()
+    made = maker(**options)
+    if not isinstance(made, gymnasium.Env):
+        raise TracrlError(f"{name} makes a {type(made).__name__}; expected a gymnasium.Env.")
+    return made
 
 
 def _import(module_name: str, name: str) -> ModuleType:
@@ -226,7 +266,7 @@ def _is_environment(value: Any) -> bool:
 def _action_box(name: str, space: gymnasium.Space[Any]) -> tuple[Floats, Floats]:
     if not isinstance(space, gymnasium.spaces.Box):
         raise TracrlError(
-            f"{name}: the action space is {space}; only continuous actions, a gymnasium.spaces.Box, can be collected."
+            f"{name}: the action space is {space}; only continuous actions, a gymnasium.spaces.Box, are supported."
         )
     low, high = (np.asarray(end, np.float32).reshape(-1) for end in (space.low, space.high))
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracrl.collect import environment
-from tracrl.collect.environment import Environment, EnvSpec, to_box
+from tracrl.collect.rollout import to_box
+from tracrl.envs import environment
+from tracrl.envs.environment import Environment, EnvSpec
 from tracrl.errors import TracrlError
 
 
@@ -13,7 +14,7 @@ def drive(spec: EnvSpec, steps: int = 50) -> list[tuple[float, float, bool, bool
     env.reset(0)
     outcomes = []
     for _ in range(steps):
-        _, *outcome = env.step(np.zeros(env.facts.action_size, np.float32))
+        _, *outcome = env.step((env.low + env.high) / 2)
         outcomes.append(tuple(outcome))
         if outcome[2] or outcome[3]:
             break
@@ -41,7 +42,7 @@ def test_a_cost_under_another_name() -> None:
 
 
 def test_versions_name_the_users_own_package() -> None:
-    assert Environment(EnvSpec("tiny_envs:Road")).facts.versions["tiny_envs"] == "1.2.3"
+    assert Environment(EnvSpec("tiny_envs:Road")).info.versions["tiny_envs"] == "1.2.3"
 
 
 @pytest.mark.parametrize(
