@@ -1,28 +1,29 @@
 """DSRL's data sets from their public host: resumed when a connection drops, checked before they are used.
 
-While a download runs, ``<file>.part`` holds what has arrived and ``<file>.part.json`` says which version of
-the file it is part of. The file takes its own name only after it was opened and found to be the task's data.
+``huggingface_hub`` asks what the server has and transfers it. By hand are only the part that a later call goes on from
+(the library throws away what it has when a download fails) and the times after which a download is given up (the
+library waits for ever as long as a byte comes now and then).
+
+While a download runs, ``<file>.<version>.part`` holds what has arrived of that version of the file on the server. The
+file takes its own name only after it was opened and found to be the task's data.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import http.client
-import json
+import hashlib
+import importlib
+import logging
 import os
 import re
 import shutil
-import socket
+import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -34,20 +35,22 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from tracrl.claims import Claim
 from tracrl.data.episodes import Episodes
-from tracrl.data.hdf5 import read_hdf5
+from tracrl.data.hdf5 import as_unicode, read_hdf5
 from tracrl.data.locate import cache_directory, search_path
 from tracrl.errors import TracrlError
-from tracrl.files import write_json
 from tracrl.tasks.table import Task
 
 BASE_URL = "https://huggingface.co/datasets/YYY-45/DSRL/resolve/main"
 """Where DSRL's files lie now; ``$TRACRL_DATA_URL`` names a mirror."""
 
-TIMEOUT = 30.0  # seconds without a byte
-TRIES = 5  # failures in a row, each without a new byte in between
-FIRST_PAUSE = 1.0  # seconds before the second try, doubled before each further one
-CHUNK = 1 << 18
+TIMEOUT = 30.0  # seconds for the server to say what it has
+LEAST = 1 << 20  # bytes that must arrive, or all that is left,
+PATIENCE = 300.0  # in so many seconds; the library hands on chunks of 10 MB, so this is 33 kB a second at first
+LONGEST = 6 * 3600.0  # seconds for one file
+TRIES = 3  # failures in a row, each with less than that in between; the library has tried some times by then
+PAUSE = 2.0  # seconds before each further try
 
 # DSRL's constants were taken from these files, summed in float32; but AntRun and CarButton2 have the same
 # lowest return, which can be true of one of them only. Another task's file is off by far more than this.
@@ -69,27 +72,16 @@ def fetch(
         if (place / task.dataset_file).is_file():
             return place / task.dataset_file
     directory = cache_directory() if directory is None else directory
-    base = (base_url or os.environ.get("TRACRL_DATA_URL") or BASE_URL).rstrip("/")
-    if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
-        raise TracrlError(f"{base!r} is no address to download from: it must start with http:// or https://.")
+    base = _checked_address(base_url or os.environ.get("TRACRL_DATA_URL") or BASE_URL)
     path = directory / task.dataset_file
-    part = path.with_name(path.name + ".part")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = part.open("ab", buffering=0)
     except OSError as error:
         raise TracrlError(f"{directory} cannot be written to ({error.strerror}): choose another directory.") from error
-    with file, _only_one(file, part):
-        try:
-            _Download(f"{base}/{urllib.parse.quote(path.name)}", file, part, path.name, console).run()
-            with contextlib.suppress(OSError):
-                # HDF5 locks what it reads: share the lock with that, still closed to other downloads.
-                fcntl.flock(file, fcntl.LOCK_SH)
-            _accept(part, path, task)
-        finally:
-            if os.fstat(file.fileno()).st_size == 0:  # nothing came, so there is nothing to go on from
-                part.unlink(missing_ok=True)
-                _record(part).unlink(missing_ok=True)
+    with Claim(directory / f".{path.name}.claim"):
+        download = _Download(f"{base}/{urllib.parse.quote(path.name)}", path)
+        part = download.run(console)
+        _accept(part, path, task)
     return path
 
 
@@ -130,10 +122,8 @@ def _accept(part: Path, path: Path, task: Task) -> None:
         differing = "; ".join(_differences(_opened(part), task))
     except TracrlError as error:
         part.unlink()
-        _record(part).unlink(missing_ok=True)
         said = str(error).replace(str(part), path.name)
         raise TracrlError(f"What the server sent was removed: {said}") from error
-    _record(part).unlink(missing_ok=True)
     if differing:
         aside = path.with_name(path.name + ".rejected")
         part.replace(aside)
@@ -143,241 +133,240 @@ def _accept(part: Path, path: Path, task: Task) -> None:
     part.replace(path)
 
 
-def _record(part: Path) -> Path:
-    return part.with_name(part.name + ".json")
-
-
-@contextlib.contextmanager
-def _only_one(file: BinaryIO, part: Path) -> Iterator[None]:
-    """Two downloads into one file would ruin both, so the second one ends here."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise TracrlError(f"Another process is downloading {part.name.removesuffix('.part')}: wait for it.") from error
-    except OSError:
-        pass  # a file system without locks: go on as if alone
-    yield
-
-
-@dataclass(frozen=True)
-class _Version:
-    """What tells one version of a file on a server from another."""
-
-    url: str
-    etag: str | None
-    modified: str | None
-    size: int | None
-
-    @classmethod
-    def read(cls, record: Path) -> _Version | None:
-        try:
-            return cls(**json.loads(record.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    @property
-    def validator(self) -> str | None:
-        """For If-Range, which takes no weak ETag."""
-        if self.etag and not self.etag.startswith("W/"):
-            return self.etag
-        return None if self.etag else self.modified
-
-
-class _DroppedError(Exception):
-    """The connection ended before the file did, or the server asks to come back later."""
-
-    def __init__(self, why: str, pause: float | None = None) -> None:
-        super().__init__(why)
-        self.pause = pause
+def _checked_address(base: str) -> str:
+    with contextlib.suppress(ValueError):  # of brackets without an end, and of ports that are no numbers
+        parts = urllib.parse.urlsplit(base)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return base.rstrip("/")
+    raise TracrlError(
+        f"{as_unicode(base)!r} is no address to download from: it must start with http:// or https:// and a host."
+    )
 
 
 class _Download:
     """One file's way here, over as many connections as it takes."""
 
-    def __init__(self, url: str, file: BinaryIO, part: Path, name: str, console: Console | None) -> None:
-        self.url, self.file, self.part, self.name = url, file, part, name
-        self.console = console
-        self.have = os.fstat(file.fileno()).st_size
-        self.version = _Version.read(_record(part))
-        self.connected = False
-        if self.version is None or self.version.url != url:
-            self._start_again()
+    def __init__(self, url: str, path: Path) -> None:
+        self.url, self.path = url, path
+        self.part: Path | None = None
+        self.size: int | None = None
+        self.sha256: str | None = None
+        self.given_up = threading.Event()
+        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        with self._bar() as show:
-            show(self.have, self.version.size if self.version else None)
-            failures = 0
-            while True:
-                before = self.have
-                try:
-                    if self._transfer(show):
-                        return
-                    failures += 1  # the server sent us back to the start; not for ever
-                    reason, pause = "the server's answers do not fit together", 0.0
-                except _DroppedError as dropped:
-                    failures = 1 if self.have > before else failures + 1
-                    reason, pause = str(dropped), dropped.pause or FIRST_PAUSE * 2 ** (failures - 1)
-                if failures >= TRIES:
-                    raise TracrlError(
-                        f"The download of {self.name} broke off after {_megabytes(self.have)} "
-                        f"and {TRIES} tries ({reason}): run the command again, and it goes on from there."
-                    )
-                time.sleep(pause)
+    @property
+    def have(self) -> int:
+        with contextlib.suppress(OSError):
+            return self.part.stat().st_size if self.part is not None else 0
+        return 0
 
-    def _transfer(self, show: Callable[[int, int | None], None]) -> bool:
-        """One connection; True when the file is whole, False when it has to start again."""
+    def run(self, console: Console | None) -> Path:
+        """The whole file, under its name as a part."""
+        # In a thread that can be left to itself: whatever it waits for, this one sees when nothing arrives.
+        worker = threading.Thread(target=self._work, daemon=True)
+        worker.start()
         try:
-            response = urllib.request.urlopen(self._request(), timeout=TIMEOUT)
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._refused(error)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from error
-        with response:
-            self.connected = True
-            if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-                if not self._continues(response.headers):
-                    self._start_again()
-                    return False
-            else:
-                # 200: the server ignores Range, or the file there is no longer the one we have a part of.
-                self._start_again()
-                self._remember(response.headers)
-            assert self.version is not None
-            size = self.version.size
-            self._check_space(size)
-            while chunk := self._read(response):
-                self._write(chunk)
-                show(self.have, size)
-            if size is not None and self.have < size:
-                raise _DroppedError(f"the connection closed with {_megabytes(size - self.have)} to go")
-            return True
+            with _quiet_library(), _bar(console, self.path.name) as show:
+                self._watch(worker, show)
+            if self.error is not None:
+                raise self._sentence(self.error) from self.error
+        finally:
+            self.given_up.set()
+            if self.part is not None and self.have == 0:  # nothing came, so there is nothing to go on from
+                self.part.unlink(missing_ok=True)
+        assert self.part is not None
+        self._check_checksum(self.part)
+        return self.part
 
-    def _request(self) -> urllib.request.Request:
-        # "identity": a compressed answer would have other offsets than the file.
-        headers = {"User-Agent": "tracrl", "Accept-Encoding": "identity"}
-        if self.have and self.version is not None:
-            headers["Range"] = f"bytes={self.have}-"
-            if self.version.validator:
-                headers["If-Range"] = self.version.validator
-        return urllib.request.Request(self.url, headers=headers)
+    def _watch(self, worker: threading.Thread, show: Callable[[int, int | None], None]) -> None:
+        begun = grown = time.monotonic()
+        before = self.have
+        while worker.is_alive():
+            worker.join(0.05)
+            now, have = time.monotonic(), self.have
+            show(have, self.size)
+            if not 0 <= have - before < LEAST:
+                before, grown = have, now
+            if now - grown > PATIENCE or now - begun > LONGEST:
+                seconds = PATIENCE if now - grown > PATIENCE else LONGEST
+                kind = "too little came in" if now - grown > PATIENCE else "it was not done after"
+                raise TracrlError(
+                    f"The download of {self.path.name} was given up after {_megabytes(have)}: {kind} {seconds:g} s. "
+                    "Run the command again later, and it goes on from there, or name another server with "
+                    "TRACRL_DATA_URL."
+                )
+        show(self.have, self.size)
 
-    def _continues(self, headers: Any) -> bool:
-        """Whether a 206 answer is the rest of the very file whose beginning we have."""
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range", "").strip())
-        known = self.version
-        if found is None or known is None or int(found[1]) != self.have:
-            return False
-        size = None if found[2] == "*" else int(found[2])
-        etag = headers.get("ETag")
-        return size == known.size and (etag is None or etag == known.etag)
+    def _work(self) -> None:
+        failures = 0
+        while True:
+            before = self.have
+            try:
+                self._transfer()
+                return
+            except Exception as error:
+                failures = 1 if self.have - before >= LEAST else failures + 1
+                if failures >= TRIES or not self._is_passing(error):
+                    self.error = error
+                    return
+                time.sleep(PAUSE)
 
-    def _refused(self, error: urllib.error.HTTPError) -> bool:
-        self.connected = True
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and self.have:
-            # Nothing comes after what we have: it is the whole file, or more than the server's file has.
-            if self.version is not None and self.have == self.version.size:
-                return True
-            self._start_again()
-            return False
-        if error.code in _PASSING:
-            later = error.headers.get("Retry-After", "")
-            raise _DroppedError(
-                f"HTTP {error.code} {error.reason}", min(float(later), 60.0) if later.isdigit() else None
+    def _transfer(self) -> None:
+        from huggingface_hub import get_hf_file_metadata
+        from huggingface_hub.file_download import http_get
+
+        # Without a token: the server may be anybody's. Without compression: the file has other offsets than that.
+        found = get_hf_file_metadata(self.url, token=False, timeout=TIMEOUT)
+        self._prepare(found.etag, found.size)
+        assert self.part is not None
+        with self.part.open("ab") as file:
+            guarded: Any = _Guarded(file, self.given_up)
+            http_get(
+                found.location,
+                guarded,
+                resume_size=self.have,
+                headers={"User-Agent": "tracrl", "Accept-Encoding": "identity"},
+                expected_size=found.size,
+                displayed_filename=self.path.name,
+                tqdm_class=_no_bar(),
             )
-        if error.code in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.GONE):
+
+    def _prepare(self, etag: str | None, size: int | None) -> None:
+        """The part to go on with: that of the same version; all others go."""
+        version = hashlib.sha256(f"{self.url} {etag} {size}".encode()).hexdigest()[:12]
+        self.part = self.path.with_name(f"{self.path.name}.{version}.part")
+        self.size = size
+        self.sha256 = etag if etag and re.fullmatch("[0-9a-f]{64}", etag) else None
+        for other in self.path.parent.glob(f"{self.path.name}*.part*"):
+            # Where nothing tells versions apart, a part may be of another one.
+            if other != self.part or etag is None or size is None or other.stat().st_size > size:
+                other.unlink(missing_ok=True)
+        if size is not None and size - self.have > (free := shutil.disk_usage(self.path.parent).free):
             raise TracrlError(
-                f"The server has no {self.name} (HTTP {error.code} at {self.url}): "
-                "name a server that has it with TRACRL_DATA_URL."
-            )
-        raise TracrlError(
-            f"The server refuses {self.name} (HTTP {error.code} {error.reason} at {self.url}): "
-            "name another server with TRACRL_DATA_URL."
-        )
-
-    def _unreachable(self, error: OSError | http.client.HTTPException) -> Exception:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        host = urllib.parse.urlsplit(self.url).netloc
-        if isinstance(reason, TimeoutError):
-            why = f"no answer from {host} within {TIMEOUT:g} s"
-        elif isinstance(reason, socket.gaierror):
-            why = f"the name {host} could not be looked up"
-        else:
-            why = f"{host}: {getattr(reason, 'strerror', None) or str(reason) or type(reason).__name__}"
-        # A host that never answered is not asked again: most likely there is no network.
-        if self.connected or isinstance(reason, http.client.HTTPException | ConnectionResetError):
-            return _DroppedError(why)
-        return TracrlError(
-            f"{self.name} could not be downloaded ({why}): check the network, or name another server with "
-            "TRACRL_DATA_URL."
-        )
-
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
-        try:
-            return response.read1(CHUNK)  # what has come; read() would lose it if the rest does not
-        except http.client.IncompleteRead as error:
-            if error.partial:
-                self._write(error.partial)
-            raise _DroppedError("the connection closed in the middle") from error
-        except TimeoutError as error:
-            raise _DroppedError(f"nothing came for {TIMEOUT:g} s") from error
-        except (OSError, http.client.HTTPException) as error:
-            raise _DroppedError(str(error) or type(error).__name__) from error
-
-    def _write(self, chunk: bytes) -> None:
-        rest = memoryview(chunk)
-        try:
-            while rest:
-                written = self.file.write(rest)
-                self.have += written
-                rest = rest[written:]
-        except OSError as error:
-            raise TracrlError(
-                f"{self.part} cannot be written ({error.strerror or error}) after {_megabytes(self.have)}: "
-                "make room and run the command again, and it goes on from there."
-            ) from error
-
-    def _check_space(self, size: int | None) -> None:
-        if size is None:
-            return
-        free = shutil.disk_usage(self.part.parent).free
-        if size - self.have > free:
-            raise TracrlError(
-                f"{self.name} needs {_megabytes(size - self.have)} more in {self.part.parent} and only "
+                f"{self.path.name} needs {_megabytes(size - self.have)} more in {self.path.parent} and only "
                 f"{_megabytes(free)} are free: make room and run the command again."
             )
 
-    def _start_again(self) -> None:
-        # Opened for appending, so the next write goes to the new end.
-        self.file.truncate(0)
-        self.have = 0
-        self.version = None
+    def _is_passing(self, error: Exception) -> bool:
+        """Whether it may be different the next time: not for a host that never answered, nor for a full disk."""
+        if status := _status_of(error):
+            return status in _PASSING
+        if isinstance(error, TracrlError) or (isinstance(error, OSError) and error.errno is not None):
+            return False
+        return self.part is not None
 
-    def _remember(self, headers: Any) -> None:
-        length = headers.get("Content-Length", "")
-        self.version = _Version(
-            url=self.url,
-            etag=headers.get("ETag"),
-            modified=headers.get("Last-Modified"),
-            size=int(length) if length.isdigit() else None,
+    def _sentence(self, error: BaseException) -> Exception:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        if isinstance(error, TracrlError):
+            return error
+        name, have = self.path.name, _megabytes(self.have)
+        why = f"{urllib.parse.urlsplit(self.url).netloc}: {_first_line(error)}"
+        if status := _status_of(error):
+            assert isinstance(error, HfHubHTTPError)
+            answer = f"HTTP {status} {error.response.reason_phrase}".rstrip()
+            if status in (404, 410):
+                return TracrlError(
+                    f"The server has no {name} ({answer} at {self.url}): name a server that has it with "
+                    "TRACRL_DATA_URL."
+                )
+            if status not in _PASSING:
+                return TracrlError(
+                    f"The server refuses {name} ({answer} at {self.url}): name another server with TRACRL_DATA_URL."
+                )
+            why = answer
+        elif isinstance(error, OSError) and error.errno is not None:
+            return TracrlError(
+                f"{self.part or self.path} cannot be written ({error.strerror or error}) after {have}: make room and "
+                "run the command again, and it goes on from there."
+            )
+        if self.part is None:
+            return TracrlError(
+                f"{name} could not be downloaded ({why}): check the network, or name another server with "
+                "TRACRL_DATA_URL."
+            )
+        return TracrlError(
+            f"The download of {name} broke off after {have} ({why}): run the command again, and it goes on from there."
         )
-        write_json(_record(self.part), asdict(self.version))
 
-    @contextlib.contextmanager
-    def _bar(self) -> Iterator[Callable[[int, int | None], None]]:
-        if self.console is None:
-            yield lambda have, size: None
+    def _check_checksum(self, part: Path) -> None:
+        if self.sha256 is None:
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+        with part.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == self.sha256:
+                return
+        part.unlink()
+        raise TracrlError(
+            f"What came of {self.path.name} is not what the server has (another SHA-256) and was removed: run the "
+            "command again."
         )
-        with Progress(*columns, console=self.console) as progress:
-            bar = progress.add_task(self.name, total=None)
-            yield lambda have, size: progress.update(bar, completed=have, total=size)
+
+
+class _Guarded:
+    """A file that a download that was given up can no longer write to."""
+
+    def __init__(self, file: Any, closed: threading.Event):
+        self._file, self._closed = file, closed
+
+    def write(self, chunk: bytes) -> int:
+        if self._closed.is_set():
+            raise ValueError("given up")
+        written: int = self._file.write(chunk)
+        self._file.flush()
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The status of a server's answer, where it is the answer that was no good."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return error.response.status_code if isinstance(error, HfHubHTTPError) else None
+
+
+@contextlib.contextmanager
+def _quiet_library() -> Iterator[None]:
+    """Each further try is not worth two lines: what counts is said at the end."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _no_bar() -> Any:
+    """The library's progress bar, made silent: ours is drawn by the thread that watches."""
+    library: Any = importlib.import_module("huggingface_hub.utils")
+
+    def initialise(self: Any, *words: Any, **options: Any) -> None:
+        library.tqdm.__init__(self, *words, **{**options, "disable": True})
+
+    return type("NoBar", (library.tqdm,), {"__init__": initialise})
+
+
+@contextlib.contextmanager
+def _bar(console: Console | None, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    if console is None:
+        yield lambda have, size: None
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(name, total=None)
+        yield lambda have, size: progress.update(bar, completed=have, total=size)
+
+
+def _first_line(error: BaseException) -> str:
+    return as_unicode((str(error).splitlines() or [type(error).__name__])[0])[:200]
 
 
 def _megabytes(size: int) -> str:
