@@ -221,3 +221,20 @@ def test_episodes_longer_than_the_task_are_said_when_they_are_loaded(tmp_path: P
     write_hdf5(Episodes.from_arrays(arrays, metadata={"task": "BallRun"}), tmp_path / "mine.hdf5")
     with pytest.warns(UserWarning, match="an episode has 101 steps, where BallRun ends after 100"):
         load_dataset(tmp_path / "mine.hdf5")
+
+
+def test_a_name_too_long_for_a_file_is_a_sentence() -> None:
+    with pytest.raises(TracrlError, match=r"There is no data file at x+\.hdf5"):
+        load_dataset("x" * 5000 + ".hdf5")
+    with pytest.raises(TracrlError, match="There is no task called"):
+        load_dataset("x" * 5000)
+
+
+def test_without_a_home_the_bundled_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    assert load_dataset("BallRun").task == "BallRun"
+    with pytest.raises(TracrlError, match="~/.cache leads to a home directory that is not there: give a whole path"):
+        cache_directory()

@@ -37,7 +37,7 @@ from rich.progress import (
 
 from tracrl.claims import Claim
 from tracrl.data.episodes import Episodes
-from tracrl.data.hdf5 import as_unicode, read_hdf5
+from tracrl.data.hdf5 import as_unicode, is_file, read_hdf5
 from tracrl.data.locate import cache_directory, search_path
 from tracrl.errors import TracrlError
 from tracrl.tasks.table import Task
@@ -69,7 +69,7 @@ def fetch(
     """
     places = [place for _, place in search_path()] if directory is None else [directory]
     for place in places:
-        if (place / task.dataset_file).is_file():
+        if is_file(place / task.dataset_file):
             return place / task.dataset_file
     directory = cache_directory() if directory is None else directory
     base = _checked_address(base_url or os.environ.get("TRACRL_DATA_URL") or BASE_URL)

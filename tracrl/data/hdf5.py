@@ -11,6 +11,7 @@ import io
 import json
 import math
 import operator
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,11 +59,18 @@ def read_hdf5(
     )
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file; not, where nobody may look or the name is too long for one."""
+    return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises there)
+
+
 @contextlib.contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """The file for reading; whatever the HDF5 library says of a damaged one becomes a sentence."""
-    if not path.is_file():
-        raise TracrlError(f"There is no data file at {path}.")
+    if not is_file(path):
+        raise TracrlError(f"There is no data file at {as_unicode(str(path))}.")
+    if not os.access(path, os.R_OK):
+        raise TracrlError(f"{path} may not be read: ask its owner for the permission.")
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -157,7 +165,7 @@ def _check_external(where: str, key: str, other: Path, allowed: bool) -> None:
             f"{where}: '{key}' lies in another file ({shown}), which is read only if asked for: add --allow-external "
             "(in Python allow_external=True) if you trust it."
         )
-    if not other.is_file():
+    if not is_file(other):
         raise TracrlError(f"{where}: '{key}' lies in {shown}, where there is no file: get that file too.")
 
 

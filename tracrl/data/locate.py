@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -12,21 +13,34 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from tracrl.data.episodes import Episodes
-from tracrl.data.hdf5 import read_hdf5
+from tracrl.data.hdf5 import is_file, read_hdf5
 from tracrl.errors import TracrlError
 from tracrl.tasks.table import Task, all_tasks, get_task
 
 
 def cache_directory() -> Path:
     """Our own place for data sets: ``$XDG_CACHE_HOME/tracrl/datasets``, or below ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracrl" / "datasets"
+    return Path(os.environ.get("XDG_CACHE_HOME") or expanded("~/.cache")) / "tracrl" / "datasets"
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with its ``~`` replaced, or a sentence where there is no such home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise TracrlError(
+            f"{path} leads to a home directory that is not there: give a whole path, or set HOME."
+        ) from error
 
 
 def search_path() -> list[tuple[str, Path]]:
     """The directories searched for data sets, in order, each with what it is."""
-    places = [("~/.dsrl/datasets", Path.home() / ".dsrl" / "datasets"), ("tracrl's cache", cache_directory())]
+    places = []
     if directory := os.environ.get("DSRL_DATASET_DIR"):
-        places.insert(0, ("$DSRL_DATASET_DIR", Path(directory).expanduser()))
+        places.append(("$DSRL_DATASET_DIR", expanded(directory)))
+    with contextlib.suppress(TracrlError):  # without a home there is nothing in it
+        places.append(("~/.dsrl/datasets", expanded("~/.dsrl/datasets")))
+        places.append(("tracrl's cache", cache_directory()))
     package = Path(str(resources.files("tracrl")))
     clone = package.parent / "datasets"
     # Beside an installed package, a folder of this name is another package.
@@ -98,7 +112,7 @@ def _check_task(episodes: Episodes, task: Task, path: Path) -> None:
 def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | None]:
     """The file that ``source`` means, and the task it belongs to as far as names tell."""
     if _is_path(source):
-        path = Path(source).expanduser()
+        path = expanded(source)
         if task is not None:
             return path, get_task(task)
         return path, _task_of_file(path)
@@ -121,11 +135,11 @@ def _task_of_file(path: Path) -> Task | None:
 def _is_path(source: str | Path) -> bool:
     if isinstance(source, Path) or "/" in source or source.endswith((".hdf5", ".h5")):
         return True
-    return source not in all_tasks() and Path(source).is_file()
+    return source not in all_tasks() and is_file(Path(source))
 
 
 def _candidates(task: Task) -> Iterator[tuple[Path, str]]:
     for place, directory in search_path():
         for name in (task.dataset_file, f"{task.name}.hdf5"):
-            if (directory / name).is_file():
+            if is_file(directory / name):
                 yield directory / name, place
