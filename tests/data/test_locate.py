@@ -236,5 +236,5 @@ def test_without_a_home_the_bundled_data_are_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Path, "expanduser", nowhere)
     assert load_dataset("BallRun").task == "BallRun"
-    with pytest.raises(TracrlError, match="~/.cache leads to a home directory that is not there: give a whole path"):
+    with pytest.raises(TracrlError, match=r"~/\.cache leads to a home directory that is not there: give a"):
         cache_directory()
