@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tracrl.methods.coptidice import COptiDICE as COptiDICE
     from tracrl.methods.cpq import CPQ as CPQ
     from tracrl.methods.trac import TraC as TraC
+    from tracrl.ope.estimate import estimate as estimate
+    from tracrl.ope.estimates import Estimates as Estimates
+    from tracrl.ope.gate import choose as choose
+    from tracrl.ope.gate import gate as gate
     from tracrl.policies.load import load_policy as load_policy
     from tracrl.train.fit import fit as fit
 
@@ -48,6 +52,10 @@ _HOMES = {
     "COptiDICE": "tracrl.methods.coptidice",
     "CPQ": "tracrl.methods.cpq",
     "TraC": "tracrl.methods.trac",
+    "Estimates": "tracrl.ope.estimates",
+    "choose": "tracrl.ope.gate",
+    "estimate": "tracrl.ope.estimate",
+    "gate": "tracrl.ope.gate",
     "load_policy": "tracrl.policies.load",
     "make_env": "tracrl.envs.make",
     "make_vec_env": "tracrl.envs.make",

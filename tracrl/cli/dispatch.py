@@ -29,6 +29,7 @@ from tracrl.cli.data import (
     data_inspect,
 )
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
+from tracrl.cli.ope import ChooseOptions, EstimateOptions, GateOptions, choose, estimate, gate
 from tracrl.cli.report import ReportOptions, report
 from tracrl.cli.study import StudyOptions, study
 from tracrl.cli.tasks import MethodsOptions, SimsOptions, TasksOptions, methods, sims, tasks
@@ -49,6 +50,9 @@ COMMANDS: dict[tuple[str, ...], tuple[Callable[[Any], int], type | None]] = {
     ("data", "fetch"): (data_fetch, FetchOptions),
     ("train",): (train, None),
     ("evaluate",): (evaluate, EvaluateOptions),
+    ("estimate",): (estimate, EstimateOptions),
+    ("gate",): (gate, GateOptions),
+    ("choose",): (choose, ChooseOptions),
     ("collect",): (collect, CollectOptions),
     ("study",): (study, StudyOptions),
     ("report",): (report, ReportOptions),

@@ -1,0 +1,1 @@
+"""What a policy will return and cost, estimated from logged episodes alone."""

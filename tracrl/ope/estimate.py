@@ -1,0 +1,195 @@
+"""Estimate what policies will return and cost, from logged episodes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.ope.estimates import Estimates, check_confidence
+from tracrl.ope.fqe import FQE, FittedQ
+from tracrl.ope.holdout import split
+from tracrl.ope.log import Log, actions_of, check_policy
+from tracrl.ope.model import Dynamics, LearnedModel, Replays
+from tracrl.ope.support import ood_shares
+from tracrl.policies.base import Policy
+from tracrl.policies.candidates import CandidatePolicy
+from tracrl.policies.transformer import TransformerPolicy
+from tracrl.train.fit import choose_device
+
+Floats = NDArray[np.float64]
+DRAWS = 4
+"""actions that are drawn in each state for a policy that draws them at random"""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work estimates are worth."""
+
+    fqe: FQE
+    dynamics: Dynamics
+    replicas: int = 3
+    """value functions of each policy, each fitted to episodes drawn with replacement"""
+    members: int = 5
+    """models of the dynamics, likewise"""
+
+
+GPU = Effort(FQE(), Dynamics(updates=20_000))
+CPU = Effort(
+    FQE(updates=3_000, batch_size=256, hidden=(64, 64), rate=3e-3),
+    Dynamics(updates=3_000, batch_size=256, hidden=(128, 128), starts=50),
+    replicas=2,
+    members=3,
+)
+"""For two cores: smaller networks and fewer updates"""
+
+
+def estimate(
+    policy: Policy | Mapping[str, Policy],
+    data: Episodes,
+    *,
+    confidence: float = 0.9,
+    holdout: float = 0.0,
+    trained_on: Sequence[str] = (),
+    seed: int = 0,
+    device: str = "auto",
+    effort: Effort | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Estimates:
+    """Estimated return and cost of each policy of a stack, or of several stacks by name.
+
+    Two opinions are weighed: fitted Q evaluation (:mod:`tracrl.ope.fqe`), and episodes in a model of the dynamics
+    (:mod:`tracrl.ope.model`), the better the model brings back logged episodes the more. Intervals come from what
+    episodes drawn with replacement change, from how far the opinions are apart, and from how far the model is off for
+    logged episodes of about the same return or cost.
+
+    With ``holdout`` only that share of the episodes is used (:func:`tracrl.ope.holdout.split`). ``trained_on`` are
+    the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
+    they rest on the same episodes.
+    """
+    stacks = {policy.metadata.method: policy} if isinstance(policy, Policy) else dict(policy)
+    if not stacks:
+        raise TracrlError("There is no policy to estimate: give at least one.")
+    check_confidence(confidence)
+    for one in stacks.values():
+        check_policy(one, data)
+    used, note = _episodes(data, holdout, seed, trained_on)
+    chosen = choose_device(device)
+    effort = effort or (GPU if chosen.type == "cuda" else CPU)
+    log = Log.of(used, chosen)
+    say = progress or (lambda _: None)
+
+    say("fitting models of the dynamics")
+    model = LearnedModel(effort.dynamics, log, effort.members, seed)
+    for _ in range(effort.dynamics.updates):
+        model.learn()
+    replays = model.replay(seed)
+    say("playing the policies in them")
+    episodes = [model.play(one, seed) for one in stacks.values()]
+    played = np.concatenate([one.sums for one in episodes], axis=1)
+
+    say("fitted Q evaluation")
+    fitted = _fitted(effort, log, list(stacks.values()), seed)
+    values, errors = _weighed(fitted, played, replays)
+    metadata = [one.metadata for one in stacks.values()]
+    return Estimates(
+        names=tuple(name for name, one in stacks.items() for _ in range(len(one))),
+        limits=tuple(limit for m in metadata for limit in m.limits),
+        seeds=tuple(s for m in metadata for s in m.seeds),
+        returns=values[:, 0],
+        costs=values[:, 1],
+        return_errors=errors[:, 0],
+        cost_errors=errors[:, 1],
+        ood_shares=np.concatenate([ood_shares(one.visited, log, seed) for one in episodes]),
+        confidence=confidence,
+        data={
+            "fingerprint": used.fingerprint,
+            "episodes": len(used),
+            "rows": used.rows,
+            "horizon": log.horizon,
+            "task": used.task,
+        },
+        notes=(note, *_remarks(stacks, replays.skill)),
+        opinions={
+            name: {"returns": opinion[:, 0].tolist(), "costs": opinion[:, 1].tolist()}
+            for name, opinion in (("fqe", np.nanmean(fitted, 0)), ("model", played.mean(0)))
+        },
+    )
+
+
+def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Floats:
+    """(replicas, policies, 2); NaN for policies that are no function of the state."""
+    observations = log.observations.cpu().numpy()
+    result = np.full((effort.replicas, sum(map(len, stacks)), 2), np.nan)
+    start = 0
+    by_draws: dict[int, list[tuple[int, Policy]]] = {}
+    for one in stacks:
+        if not isinstance(one, TransformerPolicy):
+            by_draws.setdefault(DRAWS if isinstance(one, CandidatePolicy) else 1, []).append((start, one))
+        start += len(one)
+    for draws, group in by_draws.items():
+        actions = np.concatenate([actions_of(one, observations, draws, seed) for _, one in group], axis=1)
+        learner = FittedQ(effort.fqe, log, actions, effort.replicas, seed)
+        for _ in range(effort.fqe.updates):
+            learner.learn()
+        places = [place for first, one in group for place in range(first, first + len(one))]
+        result[:, places] = learner.values().mean(2).double().cpu().numpy()
+    return result
+
+
+def _weighed(fitted: Floats, played: Floats, replays: Replays) -> tuple[Floats, Floats]:
+    """(policies, 2) each: estimates and their standard errors.
+
+    The two opinions are a mixture: the estimate is its mean, the error its standard deviation. A model that brings
+    back logged episodes exactly weighs as much as fitted Q evaluation, one that does not weighs nothing.
+    """
+    weight = np.broadcast_to(replays.skill / (1 + replays.skill), fitted.shape[1:])
+    alone = np.isnan(fitted[0])
+    weight = np.where(alone, 1.0, weight)
+    of_fitted = np.where(alone, played.mean(0), fitted.mean(0))
+    of_played = played.mean(0)
+    fitted_variance = np.where(alone, 0.0, _variance(fitted))
+    mean = (1 - weight) * of_fitted + weight * of_played
+    variance = (
+        (1 - weight) * fitted_variance
+        + weight * (_variance(played) + replays.errors(of_played) ** 2)
+        + weight * (1 - weight) * (of_fitted - of_played) ** 2
+    )
+    return mean, np.sqrt(variance)
+
+
+def _variance(opinions: Floats) -> Floats:
+    return opinions.var(axis=0, ddof=1) if len(opinions) > 1 else np.zeros(opinions.shape[1:])
+
+
+def _episodes(data: Episodes, holdout: float, seed: int, trained_on: Sequence[str]) -> tuple[Episodes, str]:
+    """The episodes that are used, and a sentence on whether they chose the policies too."""
+    if holdout:
+        rest, used = split(data, holdout, seed)
+        if trained_on and set(trained_on) == {rest.fingerprint}:
+            return used, f"These {len(used)} episodes were held out: the policies were not trained on them."
+    else:
+        used = data
+    if {used.fingerprint, data.fingerprint} & set(trained_on):
+        return used, "The policies were trained on these very episodes: estimates may flatter them."
+    if not trained_on:
+        return used, "Whether the policies were trained on these episodes is not known."
+    return used, "The policies were trained on other data, as far as the data's fingerprint tells."
+
+
+def _remarks(stacks: Mapping[str, Policy], skill: Floats) -> list[str]:
+    remarks = [
+        f"Logged episodes played again in the model of the dynamics: {skill[1]:.0%} of the variance of their costs is "
+        f"brought back, {skill[0]:.0%} of that of their returns; the model weighs accordingly."
+    ]
+    kinds: list[Any] = list(stacks.values())
+    if any(isinstance(one, CandidatePolicy) for one in kinds):
+        remarks.append(f"Policies that draw their actions: fitted Q evaluation takes the mean over {DRAWS} draws.")
+    if any(isinstance(one, TransformerPolicy) for one in kinds):
+        remarks.append("Policies with a memory (CDT) are estimated by the model of the dynamics alone.")
+    return remarks

@@ -1,0 +1,145 @@
+"""The log as estimators see it: standardised states on a device, and what follows each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
+from tracrl.methods.transitions import episode_steps
+from tracrl.policies.base import Policy
+
+ROWS_AT_ONCE = 8_192
+STANDARD_RANGE = 10.0
+"""standardised observations are cut to ± this"""
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """N transitions of E episodes. States are the N logged ones, then each episode's final one, where it is known."""
+
+    horizon: int
+    """T, the steps of an episode that nothing ends early"""
+    observations: Tensor
+    """(N or N + E, observation size): as logged"""
+    states: Tensor
+    """the same, standardised"""
+    actions: Tensor
+    """(N, action size), in [−1, 1]"""
+    signals: Tensor
+    """(N, 2): reward and cost"""
+    step: Tensor
+    """(N,): t, counted from 0"""
+    following: Tensor
+    """(N,): which state follows; any where nothing counts behind it"""
+    goes_on: Tensor
+    """(N,): False where nothing comes after this row: the episode ended by itself, or it was step T"""
+    terminated: Tensor
+    """(N,): True where the episode ended by itself here"""
+    usable: NDArray[np.int64]
+    """(E,): rows of each episode whose successor is known"""
+    first: Tensor
+    """(E,): first row of each episode"""
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def of(cls, data: Episodes, device: torch.device) -> Log:
+        horizon = episode_steps(data)
+        lengths, last = data.lengths, data.offsets[1:] - 1
+        step = np.arange(data.rows) - np.repeat(data.offsets[:-1], lengths)
+        terminated = np.zeros(data.rows, bool)
+        terminated[last] = data.terminated
+        following = np.arange(data.rows) + 1
+        observations = data.observations
+        cut_short = ~data.terminated & (lengths < horizon)
+        usable = lengths
+        if data.final_observations is not None:
+            observations = np.concatenate([observations, data.final_observations])
+            following[last] = data.rows + np.arange(len(data))
+        else:
+            following[last] = 0
+            usable = lengths - cut_short
+        if not usable.any():
+            raise TracrlError(
+                "No transition is left to estimate from: every episode is a single step that was cut off, and the data "
+                "have neither 'next_observations' nor 'final_observations'."
+            )
+        mean = data.observations.mean(axis=0, dtype=np.float64).astype(np.float32)
+        std = data.observations.std(axis=0, dtype=np.float64).astype(np.float32)
+        std = np.where(std > 1e-6, std, np.float32(1))
+        standard = np.clip((observations - mean) / std, -STANDARD_RANGE, STANDARD_RANGE)
+
+        def there(array: NDArray[np.generic]) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+        return cls(
+            horizon=horizon,
+            observations=there(observations),
+            states=there(standard.astype(np.float32)),
+            actions=there(data.scaled_actions()),
+            signals=there(np.stack([data.rewards, data.costs], axis=1)),
+            step=there(step),
+            following=there(following),
+            goes_on=there(~terminated & (step + 1 < horizon)),
+            terminated=there(terminated),
+            usable=usable,
+            first=there(data.offsets[:-1]),
+            mean=there(mean),
+            std=there(std),
+        )
+
+    def resampled_rows(self, replicas: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Rows to draw from, (B, rows), and how many of them count, (B,): replica 0 has every episode once, the others
+        as many episodes drawn with replacement."""
+        first = self.first.cpu().numpy()
+        generator = np.random.default_rng(seed)
+        drawn = []
+        for replica in range(replicas):
+            episodes = np.arange(len(first))
+            if replica:
+                episodes = generator.integers(len(first), size=len(first))
+                if not self.usable[episodes].any():
+                    episodes = np.arange(len(first))
+            lengths = self.usable[episodes]
+            starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+            drawn.append(np.repeat(first[episodes] - starts, lengths) + np.arange(lengths.sum()))
+        longest = max(map(len, drawn))
+        rows = np.stack([np.pad(one, (0, longest - len(one))) for one in drawn])
+        return torch.from_numpy(rows).to(self.step.device), torch.tensor([len(o) for o in drawn]).to(self.step.device)
+
+
+def check_policy(policy: Policy, data: Episodes) -> None:
+    """The policy takes these observations and gives these actions."""
+    sizes = (policy.observation_size, len(policy.metadata.action_low))
+    if sizes != (data.observation_size, data.action_size):
+        raise TracrlError(
+            f"The policy takes observations of size {sizes[0]} and gives actions of size {sizes[1]}, but the data hold "
+            f"{data.observation_size} and {data.action_size}: they belong to different problems."
+        )
+    low, high = policy.metadata.action_low, policy.metadata.action_high
+    if not (np.allclose(low, data.action_low) and np.allclose(high, data.action_high)):
+        raise TracrlError(
+            f"The policy's actions lie between {_list(low)} and {_list(high)}, those of the data between "
+            f"{_list(data.action_low)} and {_list(data.action_high)}: load the data with the policy's action box."
+        )
+
+
+def actions_of(policy: Policy, observations: NDArray[np.float32], draws: int = 1, seed: int = 0) -> NDArray[np.float32]:
+    """(draws, policies, rows, action size): what each policy does in each state, in [−1, 1]."""
+    result = np.empty((draws, len(policy), len(observations), len(policy.metadata.action_low)), np.float32)
+    for draw in range(draws):
+        policy.reset(seed + draw)
+        for start in range(0, len(observations), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            result[draw, :, part] = policy.act_scaled(observations[part])
+    return result
+
+
+def _list(values: object) -> str:
+    return "[" + ", ".join(f"{v:g}" for v in np.asarray(values)) + "]"
