@@ -21,7 +21,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimates import Estimates
 
-TRAC = {"batch_size": 16, "clone_rate": 1e-3, "rate": 1e-4, "warmup": 200, "ratio": 0.25}
+TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
 
 
 def stacks(costs: np.ndarray) -> dict[str, tuple[Method, list[float], list[int]]]:
@@ -43,6 +43,8 @@ def stacks(costs: np.ndarray) -> dict[str, tuple[Method, list[float], list[int]]
 def train(task: str, out: Path) -> None:
     data = tracrl.load_dataset(task)
     for name, (method, limits, seeds) in stacks(data.total_costs).items():
+        if (out / task / name / "policy.safetensors").exists():
+            continue
         run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device="cpu")
         print(task, name, len(run.policy), flush=True)
 

@@ -25,8 +25,8 @@ from tracrl.policies.mlp import MLPPolicy
 
 STEPS = 15
 EFFORT = Effort(
-    FQE(updates=400, batch_size=128, hidden=(32, 32), rate=5e-3),
-    Dynamics(updates=400, batch_size=256, hidden=(32, 32), rate=1e-2, starts=50),
+    FQE(updates=400, batch_size=128, hidden=(32, 32), lr=5e-3),
+    Dynamics(updates=400, batch_size=256, hidden=(32, 32), lr=1e-2, starts=50),
     replicas=2,
     members=2,
 )

@@ -13,7 +13,7 @@ from tracrl.ope.fqe import FQE, FittedQ
 from tracrl.ope.log import Log, actions_of
 
 RIGHT, LEFT, HALFWAY = [True] * 5, [False] * 5, [True, True, True, False, False]
-SMALL = FQE(updates=500, batch_size=256, hidden=(32, 32), rate=5e-3)
+SMALL = FQE(updates=500, batch_size=256, hidden=(32, 32), lr=5e-3)
 
 
 def fitted(data: Episodes, ways: list[list[bool]], settings: FQE = SMALL, replicas: int = 1) -> np.ndarray:

@@ -41,7 +41,7 @@ class Effort:
 
 GPU = Effort(FQE(), Dynamics(updates=20_000))
 CPU = Effort(
-    FQE(updates=3_000, batch_size=256, hidden=(64, 64), rate=3e-3),
+    FQE(updates=3_000, batch_size=256, hidden=(64, 64), lr=3e-3),
     Dynamics(updates=3_000, batch_size=256, hidden=(128, 128), starts=50),
     replicas=2,
     members=3,

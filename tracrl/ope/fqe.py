@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.nets import random
-from tracrl.nets.critics import follow, target_of
+from tracrl.nets.critics import frozen_copy, polyak_update
 from tracrl.nets.stacked import StackedAdam, StackedLinear, generators
 from tracrl.ope.log import Log
 
@@ -40,7 +40,7 @@ class FQE:
     updates: int = 20_000
     batch_size: int = 512
     hidden: tuple[int, ...] = (256, 256)
-    rate: float = 1e-3
+    lr: float = 1e-3
     """Adam's at first; it falls to a tenth"""
     passes: float = 3.0
     """how often values can travel through the whole horizon"""
@@ -92,7 +92,7 @@ class FittedQ(nn.Module):
         first_cost = (log.signals[:, 1].mean() / self.high[1]).clamp(0.01, 0.99).logit()
         first = torch.tensor([0.0, float(first_cost)])
         self.network = ValueNetwork(generators(seeds), inputs, settings.hidden, first).to(device)
-        self.target = target_of(self.network)
+        self.target = frozen_copy(self.network)
         self.adam = StackedAdam(list(self.network.parameters()))
         self.step = 0
 
@@ -120,9 +120,9 @@ class FittedQ(nn.Module):
         shares = value[..., 1:] / self.high[1]
         entropy = nn.functional.binary_cross_entropy_with_logits(scores[..., 1:], shares, reduction="none")
         loss = ((error + entropy) * weight).mean((1, 2))
-        self.adam.step(loss, settings.rate * (1 - 0.9 * done))
+        self.adam.step(loss, settings.lr * (1 - 0.9 * done))
         first, last = settings.taus(log.horizon)
-        follow(self.target, self.network, first ** (1 - done) * last**done)
+        polyak_update(self.target, self.network, first ** (1 - done) * last**done)
         self.step += 1
         return loss.detach()
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.transitions import episode_steps
 from tracrl.policies.base import Policy
 
 ROWS_AT_ONCE = 8_192
@@ -50,7 +49,7 @@ class Log:
 
     @classmethod
     def of(cls, data: Episodes, device: torch.device) -> Log:
-        horizon = episode_steps(data)
+        horizon = data.max_steps
         lengths, last = data.lengths, data.offsets[1:] - 1
         step = np.arange(data.rows) - np.repeat(data.offsets[:-1], lengths)
         terminated = np.zeros(data.rows, bool)

@@ -35,7 +35,7 @@ class Dynamics:
     updates: int = 6_000
     batch_size: int = 512
     hidden: tuple[int, ...] = (256, 256)
-    rate: float = 1e-3
+    lr: float = 1e-3
     """Adam's, at first; it falls to a hundredth"""
     starts: int = 100
     """logged first states that each policy is played from"""
@@ -117,7 +117,7 @@ class LearnedModel(nn.Module):
         if self.ends:
             loss = loss + entropy(guess[..., -1], log.terminated[rows].float(), reduction="none")
         loss = loss.mean(-1)
-        self.adam.step(loss, settings.rate * 0.01 ** (self.step / settings.updates))
+        self.adam.step(loss, settings.lr * 0.01 ** (self.step / settings.updates))
         self.step += 1
         return loss.detach()
 
