@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,12 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.odd_envs import DyingEnv
 from tracrl.envs.environment import EnvSpec
 from tracrl.envs.pool import EnvPool
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
+from tracrl.policies.base import PolicyMetadata
+from tracrl.policies.mlp import MLPPolicy
 from tracrl.processes import Processes, WorkerError, number_of
 
 
@@ -30,6 +35,14 @@ def test_less_than_one_is_refused_wherever_processes_are_started(workers: int) -
         EnvPool(EnvSpec("BallRun"), workers)
     with pytest.raises(TracrlError, match=sentence):
         Evaluator("BallRun", workers=workers)
+
+
+def test_no_more_processes_than_work() -> None:
+    metadata = PolicyMetadata("trac", (1.0,), (0,), action_low=(-1.0,) * 2, action_high=(1.0,) * 2)
+    layer = {"weight0": np.zeros((1, 3, 2), np.float32), "bias0": np.zeros((1, 1, 2), np.float32)}
+    with Evaluator(functools.partial(DyingEnv, Path(), 0), episodes=2, workers=1000) as evaluator:
+        evaluator.evaluate(MLPPolicy(metadata, layer))
+        assert len(evaluator.pool.processes) == 2
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_in_the_background_of_a_script_sigterm_stops_a_training(tmp_path: Path) 
 
 
 def test_sigterm_stops_a_collection_and_its_processes_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tracrl", "collect", "--env", "tests.slow_env:SlowEnv", "--steps", "100000"]
+    command = [sys.executable, "-m", "tracrl", "collect", "--env", "tests.odd_envs:SlowEnv", "--steps", "100000"]
     command += ["--episodes", "10", "--workers", "2", "--out", str(tmp_path / "slow.hdf5")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
@@ -78,7 +78,7 @@ def test_sigterm_stops_a_collection_and_its_processes_at_once(tmp_path: Path) ->
     began = time.monotonic()
     process.terminate()
     _, errors = process.communicate(timeout=60)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "an episode takes a minute"
     assert process.returncode == 143
     assert errors.startswith("tracrl: Stopped")
     assert "Traceback" not in errors

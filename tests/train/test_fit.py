@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import torch
 
 import tracrl
 from tests.conftest import make_small_data
+from tests.odd_envs import DyingEnv
 from tracrl.checkpoints import Checkpoint
 from tracrl.claims import BusyError, Claim, ClaimLostError, this_process
 from tracrl.data.episodes import Episodes
@@ -557,3 +559,26 @@ def test_resumed_with_more_episodes_the_best_are_scored_alike(tmp_path: Path) ->
     assert resumed.scores is not None
     assert resumed.best_scores is not None
     assert resumed.scores.returns.shape == resumed.best_scores.returns.shape == (2, 3)
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_simulator_process_that_dies_is_replaced_once_then_the_training_is_kept(
+    small_data: Episodes, tmp_path: Path, times: int
+) -> None:
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+
+    def evaluator(most: int) -> Evaluator:
+        return Evaluator(functools.partial(DyingEnv, deaths, most), episodes=2, workers=1)
+
+    options = {"limits": LIMITS, "evaluations": 1, "out": tmp_path / "run"}
+    if times > 1:
+        words = r"DyingEnv died.*another one that was given the same work died too.*30 of 30 updates.*--resume"
+        with pytest.raises(TracrlError, match=words):
+            fit(SMALL, small_data, evaluator=evaluator(times), **options)
+        assert Checkpoint.load(tmp_path / "run" / "checkpoint.safetensors").step == 30
+        assert not (tmp_path / "run" / "policy.safetensors").exists()
+    run = fit(SMALL, small_data, evaluator=evaluator(1 if times == 1 else 0), resume=times > 1, **options)
+    assert run.scores is not None
+    assert len(list(deaths.iterdir())) == (1 if times == 1 else 2)
+    assert same(run.policy, fit(SMALL, small_data, limits=LIMITS).policy)

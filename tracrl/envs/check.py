@@ -12,6 +12,7 @@ import numpy as np
 from tracrl.envs.make import make_env
 from tracrl.envs.simulators import SIMULATORS, require
 from tracrl.errors import TracrlError
+from tracrl.processes import python_command
 from tracrl.tasks.table import Task, all_tasks, get_task
 
 
@@ -73,7 +74,7 @@ def _check_elsewhere(tasks: list[Task]) -> Iterator[Row]:
     """A row for each task; a process that dies is blamed on the task it was at, and the rest go to another."""
     pending = list(tasks)
     while pending:
-        command = [sys.executable, "-m", "tracrl.envs.check", *(task.name for task in pending)]
+        command = python_command("tracrl.envs.check", *(task.name for task in pending))
         said = ""
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             assert process.stdout is not None

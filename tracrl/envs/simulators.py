@@ -144,7 +144,7 @@ def _satisfied(requirement: str) -> bool:
 
 
 def _pip(name: str, arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
