@@ -52,7 +52,7 @@ def test_large_offsets_lose_no_digits() -> None:
 
 def test_rewards_and_costs_have_a_usual_size() -> None:
     data = Episodes.from_arrays(dsrl_arrays())
-    assert Units.of(replace(data, costs=data.costs * 0 + 1_000 * (data.costs > 0))).cost == 1_000
+    assert Units.of(replace(data, costs=data.costs * 0 + 1_000 * (data.costs > 0))).cost == 1_024
     assert Units.of(replace(data, costs=np.zeros_like(data.costs))).cost == 1
 
 

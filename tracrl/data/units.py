@@ -2,7 +2,7 @@
 
 Observations: mean and deviation of each column over the training data, in float64, because a float32 pascal has no
 digits left for a square. A column that hardly varies against its own size keeps its small swing: an accelerometer that
-reads 9.8 ± 0.005 must not become noise of size 1. Rewards and costs are only scaled, so that 0 stays 0.
+reads 9.8 ± 0.005 must not become noise of size 1. Rewards and costs are divided by a power of two, which is exact.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ class Units:
     """of each column of the observations"""
     reward: float = 1.0
     cost: float = 1.0
+    """powers of two"""
 
     @classmethod
-    def of(cls, data: Episodes) -> Units:
+    def of(cls, data: Episodes, *, observations_alone: bool = False) -> Units:
         """The units of these data."""
         mean, deviation, size = _moments(data.observations)
         scale = np.maximum(deviation, FLOOR * size)
         scale[scale == 0] = 1.0  # a column of zeros
-        return cls(
-            tuple(map(float, mean)), tuple(map(float, scale)), _usual_size(data.rewards), _usual_size(data.costs)
-        )
+        units = cls(tuple(map(float, mean)), tuple(map(float, scale)))
+        if observations_alone:
+            return units
+        return replace(units, reward=_usual_size(data.rewards), cost=_usual_size(data.costs))
 
     def observations(self, raw: ArrayLike) -> NDArray[np.float32]:
         """As the network sees them."""
@@ -46,14 +48,18 @@ class Units:
 
 
 def standardised(data: Episodes, units: Units) -> Episodes:
-    """The same episodes as the network sees them: observations in these units, the rest as logged."""
+    """The same episodes in these units."""
     observations = np.empty_like(data.observations)
     for start in range(0, len(observations), ROWS_AT_ONCE):  # in parts: float64 of all of it would be twice the data
         part = slice(start, start + ROWS_AT_ONCE)
         observations[part] = units.observations(data.observations[part])
     final = data.final_observations
     return replace(
-        data, observations=observations, final_observations=None if final is None else units.observations(final)
+        data,
+        observations=observations,
+        final_observations=None if final is None else units.observations(final),
+        rewards=data.rewards / np.float32(units.reward),
+        costs=data.costs / np.float32(units.cost),
     )
 
 
@@ -68,6 +74,6 @@ def _moments(
 
 
 def _usual_size(steps: NDArray[np.float32]) -> float:
-    """The median of the sizes that are not 0: 1 for costs of 0 and 1, 1000 for costs of 0 and 1000."""
+    """The power of two next to the median of the sizes that are not 0: 1 for costs of 0 and 1, 1024 for 0 and 1000."""
     sizes = np.abs(steps[steps != 0]).astype(np.float64)
-    return float(np.median(sizes)) if len(sizes) else 1.0
+    return float(2.0 ** np.round(np.log2(np.median(sizes)))) if len(sizes) else 1.0

@@ -28,6 +28,7 @@ BATCH_STREAM = 0
 @dataclass(frozen=True)
 class _Cloning(Method):
     paper: ClassVar[str] = "Pomerleau: ALVINN, an Autonomous Land Vehicle in a Neural Network, NeurIPS 1988"
+    unit_free: ClassVar[bool] = True
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
     renamed: ClassVar = {"rate": "lr"}

@@ -67,6 +67,8 @@ class Method(ABC):
     """what it optimises, in a line"""
     depends_on_limit: ClassVar[bool] = True
     """False: one training serves every cost limit"""
+    unit_free: ClassVar[bool] = False
+    """True: it makes no difference to it in which units rewards and costs are"""
     metrics: ClassVar[Sequence[str]] = ("loss",)
     """what a learner reports of each update; the first is called loss"""
     suites: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

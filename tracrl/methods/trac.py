@@ -48,6 +48,7 @@ class TraC(Method):
         "Gong, Kumar and Varakantham: Offline Safe Reinforcement Learning Using Trajectory Classification, AAAI 2025"
     )
     optimises: ClassVar[str] = "the policy as a classifier of desirable (safe and rewarding) and undesirable segments"
+    unit_free: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "accuracy", "score")
     suites: ClassVar = {
         "SafetyGymnasium": {"ratio": 0.75, "alpha": 0.1, "eta": 0.5, "y": 50.0},

@@ -5,6 +5,7 @@ Acting needs neither torch nor a GPU, so a policy can be deployed, or sent to ma
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,6 +35,12 @@ class PolicyMetadata:
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     task: str | None = None
+    observation_mean: tuple[float, ...] = ()
+    observation_scale: tuple[float, ...] = ()
+    """the network sees (observation - mean) / scale; empty: it sees observations as they are"""
+    reward_unit: float = 1.0
+    cost_unit: float = 1.0
+    """what the network was told of rewards and costs is in these units; limits above are as they were given"""
 
     def __post_init__(self) -> None:
         for name in ("limits", "seeds", "action_low", "action_high"):
@@ -46,6 +53,12 @@ class PolicyMetadata:
         for one, other in (("limits", "seeds"), ("action_low", "action_high")):
             if len(getattr(self, one)) != len(getattr(self, other)):
                 raise TracrlError(f"it has {len(getattr(self, one))} {one} and {len(getattr(self, other))} {other}")
+        mean, scale = self.observation_mean, self.observation_scale
+        units = (*mean, *scale, self.reward_unit, self.cost_unit)
+        if len(mean) != len(scale) or not all(isinstance(v, int | float) and abs(v) < math.inf for v in units):
+            raise TracrlError(f"it standardises with {len(mean)} means and {len(scale)} scales, or not with numbers")
+        if min((*scale, self.reward_unit, self.cost_unit)) <= 0:
+            raise TracrlError("it standardises with a scale that is not above 0")
         if not all(low <= high for low, high in zip(self.action_low, self.action_high, strict=True)):
             raise TracrlError("the low end of its action box is above the high end")
         if not isinstance(self.method, str) or not isinstance(self.task, str | None):
@@ -67,6 +80,8 @@ class Policy(ABC):
         self.tensors = dict(tensors)
         self.single = single
         self._low = np.asarray(metadata.action_low, np.float32)
+        self._mean = np.array(metadata.observation_mean, np.float64)
+        self._scale = np.array(metadata.observation_scale, np.float64)
         self._half: Floats = (np.asarray(metadata.action_high, np.float32) - self._low) / np.float32(2)
 
     def __init_subclass__(cls) -> None:
@@ -101,6 +116,10 @@ class Policy(ABC):
         metadata = replace(self.metadata, limits=tuple(float(limit) for limit in limits))
         return self._remade(metadata, self.tensors, self.single)
 
+    def in_units(self, metadata: PolicyMetadata) -> Self:
+        """The same policies, which say this of themselves."""
+        return self._remade(metadata, self.tensors, self.single)
+
     def with_tensors(self, tensors: Mapping[str, Floats]) -> Self:
         """Other weights in the same places."""
         return self._remade(self.metadata, tensors, self.single)
@@ -123,16 +142,25 @@ class Policy(ABC):
         One policy: (size,) → (action size,), or (n, size) → (n, action size).
         A stack: every policy's answer, with the stack as the first dimension.
         """
-        given = np.asarray(observation, np.float32)
+        given = np.asarray(observation, np.float64)
         if given.ndim not in (1, 2) or given.shape[-1] != self.observation_size:
             raise TracrlError(
                 f"The observation has shape {given.shape}; expected ({self.observation_size},) "
                 f"or (n, {self.observation_size})."
             )
-        action: Floats = (self.act_scaled(np.atleast_2d(given)) + 1) * self._half + self._low
+        if not np.isfinite(given).all():
+            column = int(np.argmin(np.isfinite(np.atleast_2d(given)).all(axis=0)))
+            raise TracrlError(f"The observation has NaN or infinity in column {column}: no action can follow from it.")
+        action: Floats = (self.act_scaled(self._seen(np.atleast_2d(given))) + 1) * self._half + self._low
         if given.ndim == 1:
             action = action[:, 0]
         return action[0] if self.single else action
+
+    def _seen(self, observations: NDArray[np.float64]) -> Floats:
+        """As the network sees them."""
+        if self.metadata.observation_mean:
+            observations = (observations - self._mean) / self._scale
+        return observations.astype(np.float32)
 
     @property
     @abstractmethod

@@ -78,6 +78,10 @@ def _check_tensors(tensors: Mapping[str, Floats], metadata: PolicyMetadata) -> N
 
 def _try(policy: Policy) -> None:
     """One action of each: shapes that do not fit together are found here, and not in the middle of an evaluation."""
+    if len(policy.metadata.observation_mean) not in (0, policy.observation_size):
+        raise ValueError(
+            f"it standardises {len(policy.metadata.observation_mean)} of {policy.observation_size} columns"
+        )
     size, expected = policy.observation_size, (len(policy), 1, len(policy.metadata.action_low))
     with np.errstate(all="ignore"):
         found = policy.act_scaled(np.zeros((1, size), np.float32)).shape

@@ -69,16 +69,17 @@ class TransformerPolicy(Policy):
         return self.targets[max(place - 1, 0)][1]
 
     def reset(self, seed: int) -> None:
-        returns = [self.target_return(limit) * self.reward_scale for limit in self.metadata.limits]
+        limits = [limit / self.metadata.cost_unit for limit in self.metadata.limits]
+        returns = [self.target_return(limit) * self.reward_scale for limit in limits]
         self._return_to_go = np.array(returns, np.float64)[:, None]
-        self._cost_to_go = np.array(self.metadata.limits, np.float64)[:, None]
+        self._cost_to_go = np.array(limits, np.float64)[:, None]
         self._step = 0
         self._history: list[tuple[Floats, Floats, Floats]] = []
         """(R, n, width) of each past step: the embedded return- and cost-to-go, observation and action"""
 
     def observe(self, reward: float, cost: float) -> None:
-        self._return_to_go = self._return_to_go - self.reward_scale * reward
-        self._cost_to_go = self._cost_to_go - cost
+        self._return_to_go = self._return_to_go - self.reward_scale * reward / self.metadata.reward_unit
+        self._cost_to_go = self._cost_to_go - cost / self.metadata.cost_unit
 
     def act_scaled(self, observations: Floats) -> Floats:
         count = len(observations)

@@ -1,7 +1,7 @@
 """Whether a training is alive: the policies are asked on states of the log, and what looks dead is said.
 
-A policy that gives the same action everywhere, or only the ends of its box, has learnt nothing about states, whatever its
-loss says. The usual cause is units: one column in thousands beside others around 1.
+A policy that gives the same action everywhere, or only the ends of its box, has learnt nothing about states, whatever
+its loss says. The usual cause is units: one column in thousands beside others around 1.
 """
 
 from __future__ import annotations

@@ -11,12 +11,14 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
+from tracrl.data.units import Units, standardised
 from tracrl.errors import TracrlError
 from tracrl.methods.method import ActivationBudget, Compute, Learner, Method, RunSpec
 from tracrl.policies.base import Policy
@@ -58,8 +60,13 @@ class Stack:
         device: torch.device,
         threads: int | None = None,
         precision: Precision = "float32",
+        units: Units | None = None,
     ):
-        self.runs = tuple(runs)
+        """``units``: the learners see the data in these, and the policies know it; None: as they were logged."""
+        self.runs, self.units = tuple(runs), units
+        if units is not None:
+            data = standardised(data, units)
+        learnt = [RunSpec(run.limit / units.cost, run.seed) if units is not None else run for run in runs]
         self._threads_before = torch.get_num_threads()
         cores = threads or self._threads_before
         parts = _parts(len(runs), cores) if device.type == "cpu" else 1
@@ -72,7 +79,7 @@ class Stack:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACES)
         compute = compute_on(device, len(runs), precision)
         try:
-            self.learners: list[Learner] = [method.learner(data, self.runs[part], compute) for part in self.parts]
+            self.learners: list[Learner] = [method.learner(data, learnt[part], compute) for part in self.parts]
         except BaseException:  # data that a learner refuses
             torch.set_num_threads(self._threads_before)
             raise
@@ -113,7 +120,19 @@ class Stack:
 
     def policy(self) -> Policy:
         first, *others = [learner.policy() for learner in self.learners]
-        return first.joined_with(others) if others else first
+        joined = first.joined_with(others) if others else first
+        if self.units is None:
+            return joined
+        return joined.in_units(
+            replace(
+                joined.metadata,
+                limits=tuple(run.limit for run in self.runs),
+                observation_mean=self.units.mean,
+                observation_scale=self.units.scale,
+                reward_unit=self.units.reward,
+                cost_unit=self.units.cost,
+            )
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training goes on from, with the runs as first dimension."""
