@@ -136,6 +136,22 @@ def test_estimates_say_which_episodes_they_use() -> None:
     assert "other data" in note(["another"])
 
 
+def test_policies_with_a_memory_or_at_random_are_estimated_and_it_is_said_how(tmp_path: Path) -> None:
+    data = line_log(20)
+    short = Effort(FQE(updates=2, hidden=(8,)), Dynamics(updates=2, hidden=(8,), starts=3), replicas=1, members=1)
+    methods = {
+        "cdt": tracrl.CDT(updates=1, batch_size=4, width=16, layers=1, heads=2),
+        "bcq-lag": tracrl.BCQLag(updates=1, batch_size=4),
+    }
+    policies = {name: tracrl.fit(method, data, limits=[3]).policy for name, method in methods.items()}
+    found = estimate(policies, data, effort=short, device="cpu")
+    assert np.isfinite(found.costs).all()
+    assert any("cdt is estimated by the model alone" in note for note in found.notes)
+    assert any("mean over 4 draws" in note for note in found.notes)
+    found.save(tmp_path / "estimates.json")
+    assert "NaN" not in (tmp_path / "estimates.json").read_text()
+
+
 def test_bad_input_is_a_sentence() -> None:
     data = line_log(5)
     metadata = PolicyMetadata("bc-all", (3.0,), (0,), (-1.0,), (1.0,))

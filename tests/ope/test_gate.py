@@ -26,7 +26,7 @@ def estimates(costs: list[float], errors: list[float], returns: list[float]) -> 
         confidence=0.9,
         data={"fingerprint": "f", "episodes": 100, "rows": 1_000, "horizon": 10, "task": None},
         notes=("These 10 episodes were held out.",),
-        opinions={"fqe": {"returns": returns, "costs": costs}},
+        opinions={"fqe": {"returns": [*returns], "costs": [*costs]}},
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from tracrl.cli.console import console
+from tracrl.cli.console import console, say_aside
 from tracrl.errors import TracrlError
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _estimates(options: _LogOptions) -> Estimates:
         trained_on=known,
         seed=options.seed,
         device=options.device,
+        progress=lambda text: say_aside(f"{text} ..."),
     )
     if options.out is not None:
         estimates.save(options.out)

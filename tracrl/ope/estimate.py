@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,10 @@ from tracrl.errors import TracrlError
 from tracrl.ope.estimates import Estimates, check_confidence
 from tracrl.ope.fqe import FQE, FittedQ
 from tracrl.ope.holdout import split
-from tracrl.ope.log import Log, actions_of, check_policy
+from tracrl.ope.log import Log, actions_of, check_policy, draws_actions, has_memory
 from tracrl.ope.model import Dynamics, LearnedModel, Replays
 from tracrl.ope.support import ood_shares
 from tracrl.policies.base import Policy
-from tracrl.policies.candidates import CandidatePolicy
-from tracrl.policies.transformer import TransformerPolicy
 from tracrl.train.fit import choose_device
 
 Floats = NDArray[np.float64]
@@ -37,16 +34,19 @@ class Effort:
     """value functions of each policy, each fitted to episodes drawn with replacement"""
     members: int = 5
     """models of the dynamics, likewise"""
+    rows: int = 10_000_000
+    """transitions that value functions are fitted to, at most: every policy must act in all of them"""
 
 
 GPU = Effort(FQE(), Dynamics(updates=20_000))
 CPU = Effort(
     FQE(updates=3_000, batch_size=256, hidden=(64, 64), lr=3e-3),
     Dynamics(updates=3_000, batch_size=256, hidden=(128, 128), starts=50),
-    replicas=2,
+    replicas=1,
     members=3,
+    rows=100_000,
 )
-"""For two cores: smaller networks and fewer updates"""
+"""For two cores: smaller networks, fewer updates, and value functions from a part of the episodes"""
 
 
 def estimate(
@@ -94,7 +94,8 @@ def estimate(
     played = np.concatenate([one.sums for one in episodes], axis=1)
 
     say("fitted Q evaluation")
-    fitted = _fitted(effort, log, list(stacks.values()), seed)
+    part = _at_most(used, effort.rows, seed)
+    fitted = _fitted(effort, log if part is used else Log.of(part, chosen), list(stacks.values()), seed)
     values, errors = _weighed(fitted, played, replays)
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
@@ -115,10 +116,7 @@ def estimate(
             "task": used.task,
         },
         notes=(note, *_remarks(stacks, replays.skill)),
-        opinions={
-            name: {"returns": opinion[:, 0].tolist(), "costs": opinion[:, 1].tolist()}
-            for name, opinion in (("fqe", np.nanmean(fitted, 0)), ("model", played.mean(0)))
-        },
+        opinions={"fqe": _opinion(fitted), "model": _opinion(played)},
     )
 
 
@@ -129,8 +127,8 @@ def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Fl
     start = 0
     by_draws: dict[int, list[tuple[int, Policy]]] = {}
     for one in stacks:
-        if not isinstance(one, TransformerPolicy):
-            by_draws.setdefault(DRAWS if isinstance(one, CandidatePolicy) else 1, []).append((start, one))
+        if not has_memory(one):
+            by_draws.setdefault(DRAWS if draws_actions(one) else 1, []).append((start, one))
         start += len(one)
     for draws, group in by_draws.items():
         actions = np.concatenate([actions_of(one, observations, draws, seed) for _, one in group], axis=1)
@@ -140,6 +138,15 @@ def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Fl
         places = [place for first, one in group for place in range(first, first + len(one))]
         result[:, places] = learner.values().mean(2).double().cpu().numpy()
     return result
+
+
+def _at_most(data: Episodes, rows: int, seed: int) -> Episodes:
+    """Whole episodes, chosen by the seed, of this many rows together."""
+    if data.rows <= rows:
+        return data
+    order = np.random.default_rng(seed).permutation(len(data))
+    count = max(1, int(np.searchsorted(np.cumsum(data.lengths[order]), rows, side="right")))
+    return data.select(np.sort(order[:count]))
 
 
 def _weighed(fitted: Floats, played: Floats, replays: Replays) -> tuple[Floats, Floats]:
@@ -161,6 +168,12 @@ def _weighed(fitted: Floats, played: Floats, replays: Replays) -> tuple[Floats, 
         + weight * (1 - weight) * (of_fitted - of_played) ** 2
     )
     return mean, np.sqrt(variance)
+
+
+def _opinion(values: Floats) -> dict[str, list[float | None]]:
+    """One estimator's own numbers; none where it has no opinion."""
+    lists = [[None if np.isnan(value) else float(value) for value in column] for column in values.mean(axis=0).T]
+    return {"returns": lists[0], "costs": lists[1]}
 
 
 def _variance(opinions: Floats) -> Floats:
@@ -187,9 +200,10 @@ def _remarks(stacks: Mapping[str, Policy], skill: Floats) -> list[str]:
         f"Logged episodes played again in the model of the dynamics: {skill[1]:.0%} of the variance of their costs is "
         f"brought back, {skill[0]:.0%} of that of their returns; the model weighs accordingly."
     ]
-    kinds: list[Any] = list(stacks.values())
-    if any(isinstance(one, CandidatePolicy) for one in kinds):
+    if any(map(draws_actions, stacks.values())):
         remarks.append(f"Policies that draw their actions: fitted Q evaluation takes the mean over {DRAWS} draws.")
-    if any(isinstance(one, TransformerPolicy) for one in kinds):
-        remarks.append("Policies with a memory (CDT) are estimated by the model of the dynamics alone.")
+    if alone := [name for name, one in stacks.items() if has_memory(one)]:
+        remarks.append(
+            f"Fitted Q evaluation knows no policy with a memory: {', '.join(alone)} is estimated by the model alone."
+        )
     return remarks

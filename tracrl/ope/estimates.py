@@ -44,8 +44,8 @@ class Estimates:
     """the log: fingerprint, episodes, rows, horizon, task"""
     notes: tuple[str, ...] = ()
     """what a reader must know: which episodes were used, and what was done instead where a policy needed it"""
-    opinions: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
-    """each estimator's own numbers"""
+    opinions: Mapping[str, Mapping[str, list[float | None]]] = field(default_factory=dict)
+    """each estimator's own numbers; none where it has no opinion"""
 
     def __len__(self) -> int:
         return len(self.limits)

@@ -129,6 +129,16 @@ def check_policy(policy: Policy, data: Episodes) -> None:
         )
 
 
+def has_memory(policy: Policy) -> bool:
+    """It is told what its actions bring: what it does is no function of the observation alone."""
+    return type(policy).observe is not Policy.observe
+
+
+def draws_actions(policy: Policy) -> bool:
+    """It draws random numbers, which begin anew with each episode."""
+    return type(policy).reset is not Policy.reset and not has_memory(policy)
+
+
 def actions_of(policy: Policy, observations: NDArray[np.float32], draws: int = 1, seed: int = 0) -> NDArray[np.float32]:
     """(draws, policies, rows, action size): what each policy does in each state, in [−1, 1]."""
     result = np.empty((draws, len(policy), len(observations), len(policy.metadata.action_low)), np.float32)

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from tracrl.nets import random
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
-from tracrl.ope.log import Log
+from tracrl.ope.log import Log, has_memory
 from tracrl.policies.base import Policy
-from tracrl.policies.transformer import TransformerPolicy
 
 ROWS_STREAM = 10
 SHOWN = 10
@@ -149,7 +148,6 @@ class LearnedModel(nn.Module):
         for i in range(len(policy)):
             one = policy[i]
             one.reset(seed)
-            remembers = isinstance(one, TransformerPolicy)
             states = log.states[first].expand(self.members, -1, -1)
             total = torch.zeros(self.members, count, 2, device=states.device)
             alive = torch.ones(self.members, count, 1, device=states.device)
@@ -161,7 +159,7 @@ class LearnedModel(nn.Module):
                 states, brought, ends = self._advance(states, action)
                 total += alive * brought
                 alive = alive * (1 - ends)
-                if remembers:
+                if has_memory(one):
                     one.observe(*brought.flatten(0, 1).cpu().numpy().T)
             totals.append(total.mean(1).double().cpu().numpy())
             visited.append(torch.cat(steps))
