@@ -108,7 +108,7 @@ def test_two_data_sets_of_one_task_have_figures_of_their_own(tmp_path: Path) -> 
     page = make_report([tmp_path], None, Console(file=io.StringIO()))
     figures = page.parent / "figures"
     assert {p.stem for p in figures.glob("curves-*.svg")} == {f"curves-BallRun--40-episodes--{a * 6}" for a in "de"}
-    assert "Share of data sets solved safely" in (figures / "solved.svg").read_text()
+    assert "Data sets solved (mean cost at most 1; dark: at every limit)" in (figures / "solved.svg").read_text()
     assert {row["task"] for row in page_data(page)["rows"]} == {"BallRun"}  # type: ignore[attr-defined, index, union-attr]
 
 

@@ -16,6 +16,7 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.methods.trac import TraC
 from tracrl.report.collection import collect
+from tracrl.report.groups import overview
 from tracrl.report.results import nearest_preset, read_run
 from tracrl.tasks.table import get_task
 from tracrl.train import checksums
@@ -110,6 +111,18 @@ def test_unfinished_runs_are_left_out_with_a_note(tmp_path: Path) -> None:
         collect([half])
 
 
+def edit_with_identity(path: Path, change: Callable[[dict[str, object]], object]) -> None:
+    def both(config: dict[str, object]) -> None:
+        change(config)
+        config["identity"] = identity_of(config)
+
+    edit(path, both)
+
+
+def with_last_value(path: Path, value: str) -> None:
+    path.write_text(path.read_text().rstrip().rpartition(",")[0] + f",{value}\n")
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
@@ -122,6 +135,10 @@ def cut(path: Path) -> None:
         ("config.json", lambda p: edit(p, lambda c: c["settings"].__setitem__("eta", 9.0))),
         ("config.json", lambda p: edit(p, lambda c: c.pop("data"))),
         ("config.json", lambda p: p.write_text("[]")),
+        ("config.json", lambda p: p.write_text('{"method": ["trac"]}')),
+        ("config.json", lambda p: edit_with_identity(p, lambda c: c.__setitem__("settings", {"updates": "x"}))),
+        ("config.json", lambda p: edit_with_identity(p, lambda c: c.__setitem__("limits", {"a": 1}))),
+        ("config.json", lambda p: (p.unlink(), p.mkdir())),
         ("scores.json", cut),
         ("scores.json", lambda p: edit(p, lambda s: s["returns"][2].__setitem__(1, 5000.0))),
         ("scores.json", lambda p: edit(p, lambda s: s["costs"][0].__setitem__(0, -1.0))),
@@ -129,6 +146,11 @@ def cut(path: Path) -> None:
         ("scores.json", lambda p: edit(p, lambda s: s["lengths"].pop())),
         ("scores.json", lambda p: edit(p, lambda s: s["lengths"][0].__setitem__(0, 0))),
         ("scores.json", lambda p: edit(p, lambda s: s["returns"].pop())),
+        ("scores.json", lambda p: edit(p, lambda s: s.__setitem__("returns", 1.0))),
+        ("scores.json", lambda p: edit(p, lambda s: s["returns"].__setitem__(0, 1.0))),
+        ("scores.json", lambda p: edit(p, lambda s: s["returns"][0].__setitem__(0, 1e308))),
+        ("scores.json", lambda p: p.write_text("3")),
+        ("scores.json", lambda p: (p.unlink(), p.mkdir())),
         ("scores.json", lambda p: edit(p, lambda s: s["limits"].__setitem__(0, 999.0))),
         ("scores.json", lambda p: edit(p, lambda s: s.__setitem__("task", "CarRun"))),
         ("best_scores.json", cut),
@@ -139,6 +161,11 @@ def cut(path: Path) -> None:
         ("metrics.csv", lambda p: p.write_text(p.read_text().replace("loss", "lost"))),
         ("metrics.csv", lambda p: p.write_text("\n".join(p.read_text().splitlines()[1:]))),
         ("metrics.csv", lambda p: p.write_bytes(b"\xff" + p.read_bytes())),
+        ("metrics.csv", lambda p: p.write_bytes(bytes(range(256)))),
+        ("metrics.csv", lambda p: (p.unlink(), p.mkdir())),
+        ("metrics.csv", lambda p: with_last_value(p, "inf")),
+        ("evaluations.csv", lambda p: with_last_value(p, "-inf")),
+        ("evaluations.csv", lambda p: (p.unlink(), p.mkdir())),
     ],
 )
 def test_what_was_edited_or_cut_is_listed_in_a_sentence_and_stops_nothing(
@@ -220,3 +247,29 @@ def test_runs_on_data_of_no_known_task_are_left_out(tmp_path: Path) -> None:
     write_run(tmp_path)
     (note,) = collect([tmp_path]).notes
     assert note.endswith("was trained on data of no known task, so it has no normalised scores.")
+
+
+def test_links_to_oneself_do_not_keep_it_walking(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    for name in ("a", "b", "c"):
+        (tmp_path / "runs" / name).symlink_to(tmp_path / "runs")
+    (tmp_path / "runs" / "self").symlink_to("self")
+    found = collect([tmp_path / "runs", tmp_path / "runs" / "a"])
+    assert {r.stack.path for r in found.results} == {run}
+
+
+def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TracrlError, match="cannot be looked into"):
+        collect([tmp_path / ("x" * 5000)])
+
+
+def test_a_method_that_is_not_known_here_is_shown_by_its_recorded_title(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    own = write_run(tmp_path, method="bc-all", name="own")
+    edit_with_identity(own / "config.json", lambda c: c.update(method="bc-top", title="BC-Top"))
+    checksums.write(own)
+    found = collect([tmp_path])
+    assert {r.stack.title for r in found.results} == {"TraC", "BC-Top"}
+    columns = overview(found.results).columns
+    assert [column.label for column in columns] == ["TraC", "BC-Top"]
+    assert columns[1].about.startswith("its own settings (")

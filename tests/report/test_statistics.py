@@ -53,7 +53,7 @@ def test_strata_of_different_sizes() -> None:
     assert (interval.low, interval.high) == (pytest.approx(5 / 3), pytest.approx(3.0))
 
 
-def test_one_run_has_no_interval() -> None:
+def test_one_episode_of_one_run_has_no_interval() -> None:
     interval = bootstrap([[1.0], [2.0]])
     assert (interval.value, interval.low, interval.high) == (1.5, None, None)
 
@@ -61,3 +61,21 @@ def test_one_run_has_no_interval() -> None:
 def test_the_same_scores_give_the_same_interval() -> None:
     scores = [np.random.default_rng(1).normal(size=5)]
     assert bootstrap(scores) == bootstrap(scores)
+
+
+def test_an_interval_covers_the_episodes_of_a_run() -> None:
+    """One run of two episodes, 0 and 1: as by hand with two runs of one."""
+    interval = bootstrap([[[0.0, 1.0]]], mean)
+    assert (interval.value, interval.low, interval.high) == (0.5, 0.0, 1.0)
+
+
+def test_it_covers_runs_and_episodes_together() -> None:
+    """Runs that agree in the mean, with episodes that do not: drawing runs alone would give an interval of no width."""
+    generator = np.random.default_rng(0)
+    episodes = generator.normal(size=(40, 25))
+    runs = list(episodes - episodes.mean(axis=1, keepdims=True))
+    interval = bootstrap([runs], mean)
+    assert interval.low is not None
+    assert interval.high is not None
+    error = np.sqrt(np.mean([run.var() for run in runs]) / (40 * 25))
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * error, rel=0.1)

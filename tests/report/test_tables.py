@@ -13,16 +13,17 @@ from rich.console import Console
 from tests.report.test_results import DSRL_BALL
 from tests.study.made_up import write_run
 from tracrl.evaluation.scores import Scores
+from tracrl.report.cells import Cell
 from tracrl.report.collection import collect
-from tracrl.report.groups import Cell, Overview, find_ablations, overview
+from tracrl.report.csv_files import results_csv, runs_csv
+from tracrl.report.grid import Entry, Grid, Line
+from tracrl.report.groups import Overview, find_ablations, overview
 from tracrl.report.page import page_data
 from tracrl.report.published import published_ablations, published_results
 from tracrl.report.tables import (
     ablation_grid,
     main_grid,
     published_grid,
-    results_csv,
-    runs_csv,
     solved,
     statistics_grid,
 )
@@ -69,8 +70,8 @@ def test_the_main_table_has_the_papers_order_and_marks(three: Overview) -> None:
     assert car.entries[0].text == "–"
     assert average.entries[0].text == "–", "no average where a task is missing"
     assert average.entries[2].text.startswith("0.70 ± 0.1")  # 0.6 and 0.8: the deviation is that of the tasks' means
-    assert solved(three, "Bullet", three.columns[2]) == (1, 2)
-    assert solved(three, "Bullet", three.columns[0]) == (0, 1)
+    assert solved(three, "Bullet", three.columns[2]) == (1, 1, 2)
+    assert solved(three, "Bullet", three.columns[0]) == (0, 0, 1)
 
 
 def test_final_and_best_are_two_tables_that_say_which_they_are(three: Overview) -> None:
@@ -172,16 +173,19 @@ def test_aggregates_over_runs(three: Overview) -> None:
     assert lines["Bullet: BC-All"][4:] == ["0 %", "9"]
 
 
-def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    write_run(tmp_path, seeds=[0])
-    (line,) = statistics_grid(overview(collect([tmp_path]).results)).lines
+def test_one_seed_has_an_interval_over_episodes_and_one_episode_none(tmp_path: Path) -> None:
+    write_run(tmp_path / "many", seeds=[0])
+    (line,) = statistics_grid(overview(collect([tmp_path / "many"]).results)).lines
+    assert "[" in line.entries[0].text
+    write_run(tmp_path / "one", seeds=[0], episodes=1)
+    (line,) = statistics_grid(overview(collect([tmp_path / "one"]).results)).lines
     assert "[" not in line.entries[0].text
 
 
 def test_cells_over_other_runs_are_pointed_out(tmp_path: Path) -> None:
     write_run(tmp_path)
     write_run(tmp_path, method="bc-all", limits=[10.0])
-    (note,) = overview(collect([tmp_path]).results).notes
+    note, _ = overview(collect([tmp_path]).results).notes
     assert note.startswith(
         "BallRun is not compared over the same runs: BC-All: limits 10 × seeds 0 10 20 × 4 episodes;"
     )
@@ -299,7 +303,65 @@ def test_a_variant_without_the_preset_beside_it_stays_in_the_main_table(tmp_path
 
 
 def test_latex_letters(tmp_path: Path) -> None:
-    from tracrl.report.tables import _tex
+    from tracrl.report.grid import latex_text
 
-    assert _tex("50 % & a_b ± {x}") == r"50 \% \& a\_b $\pm$ \{x\}"
-    assert json.dumps(_tex("\\")) == json.dumps(r"\textbackslash{}")
+    assert latex_text("50 % & a_b ± {x}") == r"50 \% \& a\_b $\pm$ \{x\}"
+    assert json.dumps(latex_text("\\")) == json.dumps(r"\textbackslash{}")
+
+
+def test_names_cannot_break_a_table_whatever_its_format() -> None:
+    evil = '=HYPERLINK("x")\n| **b** $\\input{x}$ <i>'
+    grid = Grid("title", (evil,), "task", (evil,), (Line(evil, (Entry("1"),)), Line("[a]", (Entry("2"),))))
+    assert [line.count("|") - line.count("\\|") for line in grid.markdown().splitlines()[2:6]] == [3] * 4
+    assert "\\*\\*b\\*\\* " in grid.markdown()
+    table = list(csv.reader(io.StringIO(grid.csv())))
+    assert [len(row) for row in table] == [2, 2, 2]
+    assert table[1][0].startswith("'=HYPERLINK")
+    latex = grid.latex()
+    assert "\\input" not in latex
+    assert "\n{}[a] & " in latex, "a bracket behind a line's end would be its argument"
+    assert len(grid.text().splitlines()) == 7 + 2
+
+
+def test_a_mean_does_not_call_safe_what_violates_a_limit(tmp_path: Path) -> None:
+    """Costs of 0, 0 and 2 times the limit: the paper calls it solved, and at one of three limits it is unsafe."""
+    write_run(tmp_path, limits=[10.0, 20.0], reward=0.5, cost=0.0, spread=0.0)
+    write_run(tmp_path, limits=[40.0], reward=0.5, cost=2.0, spread=0.0)
+    write_run(tmp_path, method="bc-safe", reward=0.1, cost=0.5, spread=0.0)
+    found = overview(collect([tmp_path]).results)
+    grid = main_grid(found, "final")
+    cloning, trac = grid.lines[0].entries[1], grid.lines[0].entries[3]
+    assert (cloning.style, cloning.whole) == ("best", "0.50 ± 0.00"), "a smaller reward that is safe goes first"
+    assert (trac.style, trac.whole) == ("partly", "0.67 ± 0.94 (2/3)")
+    average = grid.lines[1].entries[3]
+    assert (average.style, average.mark) == ("partly", "0/1")
+    assert solved(found, "Bullet", found.columns[1]) == (1, 0, 1)
+    text = grid.text()
+    assert "~ mean cost at most 1 but not at every limit" in text
+    assert "Safe: mean normalised cost at most 1 at every limit; solved, as the paper defines it" in text
+    rows = {(r["method"], r["policy"]): r for r in csv.DictReader(io.StringIO(results_csv(found)))}
+    told = rows["TraC", "final"]
+    assert (told["solved"], told["safe"], told["safe_limits"], told["limits"]) == ("True", "False", "2", "3")
+
+
+def test_captions_say_what_an_interval_covers(three: Overview) -> None:
+    assert "covers the spread over seeds and over episodes" in statistics_grid(three).caption[0]
+
+
+def test_runs_in_another_precision_are_marked(tmp_path: Path) -> None:
+    write_run(tmp_path, precision="float32")
+    write_run(tmp_path, method="bc-all", precision="float32")
+    assert "All runs were trained in float32." in main_grid(overview(collect([tmp_path]).results), "final").notes
+    write_run(tmp_path, seeds=[30], precision="bfloat16")
+    write_run(tmp_path, method="cpq")
+    found = overview(collect([tmp_path]).results)
+    marks = {column.title: found.marks[found.rows[0], column] for column in found.columns}
+    assert marks == {"BC-All": "", "CPQ": "†", "TraC": "†"}
+    entries = main_grid(found, "final").lines[0].entries
+    assert [entry.whole.endswith("(†)") for entry in entries] == [False, False, False, True, False, True]
+    assert found.notes[-1] == (
+        "† Not trained in the same precision as most, which is float32: CPQ on BallRun in unknown; TraC on BallRun in "
+        "bfloat16 and float32 (unknown: before version 0.5)."
+    )
+    rows = list(csv.DictReader(io.StringIO(runs_csv(collect([tmp_path]).results))))
+    assert {r["precision"] for r in rows} == {"float32", "bfloat16", "unknown"}

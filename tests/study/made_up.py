@@ -105,6 +105,7 @@ def write_run(
     data: str | None = None,
     preset: Literal["full", "fast"] = "fast",
     with_checksums: bool = True,
+    precision: str | None = None,
     **changes: Any,
 ) -> Path:
     """A finished run directory with made-up results around a normalised reward and cost."""
@@ -128,7 +129,9 @@ def write_run(
             np.full(shape, min(100, facts.max_steps)),
         )
 
-    write_json(path / "config.json", stack.config)
+    recorded = {k: v for k, v in stack.config.items() if k not in ("device", "precision")}
+    recorded |= {} if precision is None else {"device": "cpu", "precision": precision}
+    write_json(path / "config.json", recorded)
     final, best = scores(reward, cost), scores(reward + 0.05, min(cost, 0.9))
     rows, losses = [], []
     for k in range(1, 6):

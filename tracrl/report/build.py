@@ -10,16 +10,15 @@ from rich.console import Console
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
 from tracrl.report.collection import collect
+from tracrl.report.csv_files import results_csv, runs_csv
 from tracrl.report.figures import plot_all
+from tracrl.report.grid import Grid
 from tracrl.report.groups import find_ablations, overview
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
-    Grid,
     ablation_grid,
     main_grid,
     published_grid,
-    results_csv,
-    runs_csv,
     statistics_grid,
 )
 
@@ -74,4 +73,5 @@ def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, fi
 
 def _write(path: Path, text: str) -> None:
     with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+        # A path may hold bytes that are no UTF-8.
+        aside.write_bytes(text.encode("utf-8", "backslashreplace"))

@@ -29,7 +29,7 @@ def collect(paths: Sequence[Path]) -> Collection:
     if not paths:
         raise TracrlError("Say where the runs lie: for example tracrl report runs.")
     for path in paths:
-        if not path.is_dir():
+        if not _is_directory(path):
             raise TracrlError(f"{path} is not a directory: name run directories, or directories of them.")
     stacks: dict[tuple[str, str], list[Result]] = {}
     notes: list[str] = []
@@ -45,6 +45,8 @@ def collect(paths: Sequence[Path]) -> Collection:
             notes.append(str(unfinished))
         except TracrlError as damaged:
             unreadable.append(str(damaged))
+        except OSError as error:
+            unreadable.append(f"{directory} cannot be read ({error.strerror or error}).")
     if not stacks:
         told = [*unreadable, *notes]
         reason = f" ({told[0].rstrip('.')})" if told else ""
@@ -56,6 +58,13 @@ def collect(paths: Sequence[Path]) -> Collection:
             "no checksum: damage to their weights goes unseen."
         )
     return Collection(tuple(results), (*notes, *once), tuple(unreadable))
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:  # no permission, or a name that is too long
+        raise TracrlError(f"{str(path)[:200]} cannot be looked into ({error.strerror or error}).") from error
 
 
 def _compare(there: Sequence[Result], here: Sequence[Result]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from tracrl.report.results import Result
 from tracrl.report.run_figures import COLOURS as SEVEN
 from tracrl.report.run_figures import SAFE_COLOUR
 from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
-from tracrl.report.tables import published_value, solved, strata_of
+from tracrl.report.tables import published_value, solved, strata_of, strata_of_runs
 from tracrl.study.studies import shown
 
 FORMATS = ("png", "svg")
 COLOURS = (*SEVEN, "#8A6D3B")  # the paper has eight methods
-SAFE, UNSAFE = COLOURS[2], COLOURS[1]
+SAFE, UNSAFE, PARTLY = COLOURS[2], COLOURS[1], COLOURS[4]
 _LIMIT = {"color": "0.35", "lw": 1, "ls": "--"}
 
 
@@ -34,15 +34,15 @@ def panels(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure  # not pyplot: no screen, no global state
 
-    drawing = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
-    FigureCanvasAgg(drawing)
-    drawing.suptitle(title, fontsize=11)
-    grid = [list(line) for line in drawing.subplots(rows, columns, squeeze=False)]
-    for axes in drawing.axes:
-        axes.tick_params(labelsize=8)
-    yield grid
-    # The same contents give the same file: no dates, no random names inside.
-    with mpl.rc_context({"svg.hashsalt": "tracrl", "svg.fonttype": "none"}):
+    # Names are shown as they are, dollar signs too. The same contents give the same file: no dates, no random names.
+    with mpl.rc_context({"text.parse_math": False, "svg.hashsalt": "tracrl", "svg.fonttype": "none"}):
+        drawing = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+        FigureCanvasAgg(drawing)
+        drawing.suptitle(title, fontsize=11)
+        grid = [list(line) for line in drawing.subplots(rows, columns, squeeze=False)]
+        for axes in drawing.axes:
+            axes.tick_params(labelsize=8)
+        yield grid
         for suffix in FORMATS:
             with replacing(path.with_suffix(f".{suffix}")) as aside:
                 dated = {"metadata": {"Date": None}} if suffix == "svg" else {}
@@ -63,24 +63,25 @@ def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) ->
 
 
 def plot_solved(found: Overview, path: Path) -> None:
-    """Per suite and method, the share of tasks whose mean normalised cost is at most 1."""
+    """Per suite and method, the share of tasks whose mean normalised cost is at most 1; dark: at every limit."""
     suites = found.suites()
     tallest = max(1, len(found.columns))
-    title = f"Share of {unit_of(found.rows)}s solved safely, final policy"
+    title = f"{unit_of(found.rows).capitalize()}s solved (mean cost at most 1; dark: at every limit), final policy"
     with panels(path, 1, len(suites), title, 3.6, 0.5 + 0.32 * tallest) as grid:
         for axes, suite in zip(grid[0], suites, strict=True):
             counts = [solved(found, suite, column) for column in found.columns]
-            shares = [100 * safe / of if of else 0.0 for safe, of in counts]
+            shares = [100 * in_mean / of if of else 0.0 for in_mean, _, of in counts]
+            kept = [100 * safe / of if of else 0.0 for _, safe, of in counts]
             places = np.arange(len(counts))[::-1]
-            axes.barh(places, shares, color=[colour_of(found, c) for c in found.columns], height=0.7)
-            for place, share, (safe, of) in zip(places, shares, counts, strict=True):
-                inside = share > 70
-                axes.text(
-                    share + (-2 if inside else 2), place, f"{safe} of {of}" if of else "not run",
-                    va="center", ha="right" if inside else "left", fontsize=8, color="white" if inside else "0.2",
-                )  # fmt: skip
+            colours = [colour_of(found, c) for c in found.columns]
+            axes.barh(places, shares, color=colours, height=0.7, alpha=0.35)
+            axes.barh(places, kept, color=colours, height=0.7)
+            for place, share, (in_mean, safe, of) in zip(places, shares, counts, strict=True):
+                told = f"{in_mean} of {of}" + (f", {safe} at every limit" if safe < in_mean else "")
+                axes.text(share + 2, place, told if of else "not run", va="center", fontsize=8, color="0.2")
             axes.set_yticks(places, [c.label for c in found.columns], fontsize=8)
-            axes.set_xlim(0, 100)
+            axes.set_xlim(0, 160)  # room for the words
+            axes.set_xticks([0, 50, 100])
             axes.set_xlabel("per cent")
             axes.set_title(suite, fontsize=10)
 
@@ -94,7 +95,14 @@ def plot_scatter(found: Overview, suite: str, path: Path) -> None:
     cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
     right = max([1.6, *(1.1 * min(cell.cost, 8) for cell in cells.values())])
     low, high = min([0.0, *(c.reward for c in cells.values())]), max([1.0, *(c.reward for c in cells.values())])
-    with panels(path, down, across, f"{suite}: a dot a {unit_of(rows)}, final policy", 2.9, 2.6) as grid:
+    with panels(
+        path,
+        down,
+        across,
+        f"{suite}: one dot per {unit_of(rows)}, final policy; green: safe at every limit, yellow: in the mean alone",
+        2.9,
+        2.6,
+    ) as grid:
         flat = [axes for line in grid for axes in line]
         for axes, column in zip(flat, columns, strict=False):
             axes.axvspan(-0.1, 1, color=SAFE_COLOUR, lw=0, zorder=0)
@@ -105,7 +113,8 @@ def plot_scatter(found: Overview, suite: str, path: Path) -> None:
                 # A cost far beyond the limit sits at the edge as a triangle instead of squeezing all others.
                 beyond = cell.cost > right
                 axes.scatter(
-                    min(cell.cost, right * 0.97), cell.reward, s=34, color=SAFE if cell.safe else UNSAFE,
+                    min(cell.cost, right * 0.97), cell.reward, s=34,
+                    color=SAFE if cell.safe else PARTLY if cell.solved else UNSAFE,
                     marker=">" if beyond else "o", edgecolor="white", lw=0.7, zorder=3,
                 )  # fmt: skip
                 if len(rows) <= 4:
@@ -154,16 +163,16 @@ def plot_ablation(ablation: Ablation, path: Path) -> None:
     """Reward and cost against the value: the mean over runs with its bootstrap interval, and the published numbers."""
     rows = ablation.rows()
     places = np.arange(len(ablation.values))
-    with panels(path, 1, 2, f"Ablation of {ablation.symbol}, final policy", 4.2, 3.3) as ((rewards, costs),):
+    with panels(
+        path, 1, 2, f"Ablation of {ablation.symbol}, final policy; 95 % interval over seeds and episodes", 4.2, 3.3
+    ) as ((rewards, costs),):
         for row, colour in zip(rows, COLOURS * 9, strict=False):
             shift = 0.0 if len(rows) == 1 else 0.24 * (rows.index(row) / (len(rows) - 1) - 0.5)
             at = [i for i, value in enumerate(ablation.values) if (row, value) in ablation.results]
             runs = [ablation.results[row, ablation.values[i]] for i in at]
             paper = [(i, p) for i in at if (p := published_value(ablation, row, ablation.values[i])) is not None]
             for axes, which in ((rewards, 0), (costs, 1)):
-                _with_interval(
-                    axes, places[at] + shift, [bootstrap(_strata(r, which), mean) for r in runs], colour, row.label
-                )
+                _with_interval(axes, places[at] + shift, [_mean_of(r, which) for r in runs], colour, row.label)
                 if paper:
                     axes.scatter(
                         [i + shift for i, _ in paper], [(p.reward, p.cost)[which] for _, p in paper],
@@ -185,7 +194,12 @@ def plot_intervals(found: Overview, path: Path) -> None:
     suites = found.suites()
     height = 0.7 + 0.3 * len(found.columns)
     with panels(
-        path, len(suites), 2, "Interquartile mean over runs, with 95 % bootstrap interval", 4.2, height
+        path,
+        len(suites),
+        2,
+        "Interquartile mean over runs; 95 % bootstrap interval over seeds and episodes",
+        4.2,
+        height,
     ) as grid:
         for (left, right), suite in zip(grid, suites, strict=True):
             places = np.arange(len(found.columns))[::-1]
@@ -229,12 +243,10 @@ def end_of_cloning(runs: Sequence[Result]) -> int | None:
     return int(end) if end else None
 
 
-def _strata(runs: Sequence[Result], which: int) -> list[np.ndarray]:
-    """Run means, grouped by limit."""
-    groups: Mapping[float, list[float]] = {run.limit: [] for run in runs}
-    for run in runs:
-        groups[run.limit].append(float((run.rewards, run.costs)[which].mean()))
-    return [np.array(group) for group in groups.values()]
+def _mean_of(runs: Sequence[Result], which: int) -> Interval:
+    strata = strata_of_runs(runs)
+    assert strata is not None
+    return bootstrap(strata[which], mean)
 
 
 def _with_interval(

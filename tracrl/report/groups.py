@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from tracrl.report.cells import Cell
+from tracrl.report.comparable import precision_marks, protocol_marks, uneven
 from tracrl.report.results import Result, StackMetadata
 from tracrl.study.studies import STUDIES, SYMBOLS, in_paper_order, shown
 from tracrl.tasks.table import SUITES, all_tasks
@@ -45,41 +45,9 @@ class Column:
     def about(self) -> str:
         """The settings in words."""
         told = ", ".join(f"{SYMBOLS.get(name, name)} {value}" for name, value in self.changes)
+        if not self.preset:  # a method that is not known here
+            return f"its own settings ({told})" if told else "its own settings"
         return f"{self.preset} preset" + (f" with {told}" if told else "")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A method on a task: all episodes of all its runs."""
-
-    reward: float
-    reward_std: float
-    cost: float
-    cost_std: float
-    runs: int
-    episodes: int
-    """in all"""
-
-    @property
-    def safe(self) -> bool:
-        return self.cost <= 1
-
-    @classmethod
-    def of(cls, results: Sequence[Result], policy: str) -> Cell | None:
-        """Mean and standard deviation over limits × seeds × episodes; None where a run has no such policy."""
-        scored = [result.scored(policy) for result in results]
-        pairs = [pair for pair in scored if pair is not None]
-        if not pairs or len(pairs) < len(scored):
-            return None
-        rewards, costs = (np.concatenate(part) for part in zip(*pairs, strict=True))
-        return cls(
-            reward=float(rewards.mean()),
-            reward_std=float(rewards.std()),
-            cost=float(costs.mean()),
-            cost_std=float(costs.std()),
-            runs=len(results),
-            episodes=len(rewards),
-        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +58,9 @@ class Overview:
     columns: tuple[Column, ...]
     results: Mapping[tuple[Row, Column], tuple[Result, ...]]
     notes: tuple[str, ...] = ()
-    """where cells of a row are not over the same limits, seeds or episodes"""
+    """where cells are not over the same limits, seeds or episodes, not trained in one precision or scored in one way"""
+    marks: Mapping[tuple[Row, Column], str] = field(default_factory=dict)
+    """of cells that the notes say something about"""
 
     def cell(self, row: Row, column: Column, policy: str) -> Cell | None:
         found = self.results.get((row, column))
@@ -133,12 +103,12 @@ def overview(results: Sequence[Result], ablations: Sequence[Ablation] = ()) -> O
     used_columns = {column for _, column in cells}
     ordered = [row for row in rows.values() if row in used_rows]
     across = [column for column in columns.values() if column in used_columns]
-    return Overview(
-        tuple(ordered),
-        tuple(across),
-        {key: tuple(value) for key, value in cells.items()},
-        tuple(_uneven(ordered, across, cells)),
-    )
+    table = {(row, column): tuple(cells[row, column]) for row in ordered for column in across if (row, column) in cells}
+    by_label = {row.label: {c.label: table[row, c] for c in across if (row, c) in table} for row in ordered}
+    precisions, told = precision_marks(table)
+    protocols, scored = protocol_marks(table)
+    marks = {key: precisions.get(key, "") + protocols.get(key, "") for key in table}
+    return Overview(tuple(ordered), tuple(across), table, (*uneven(by_label), *told, *scored), marks)
 
 
 def find_ablations(results: Sequence[Result]) -> list[Ablation]:
@@ -256,34 +226,7 @@ def _columns(results: Iterable[Result]) -> dict[tuple[str, str, tuple[tuple[str,
     return columns
 
 
-def _uneven(
-    rows: Sequence[Row], columns: Sequence[Column], cells: Mapping[tuple[Row, Column], Sequence[Result]]
-) -> list[str]:
-    """A mean over other limits, seeds or episodes is another quantity, and that has to be said."""
-    notes = []
-    for row in rows:
-        protocols: dict[str, list[str]] = {}
-        for column in columns:
-            if (row, column) in cells:
-                protocols.setdefault(protocol_of(cells[row, column]), []).append(column.label)
-        if len(protocols) > 1:
-            told = "; ".join(f"{', '.join(who)}: {protocol}" for protocol, who in protocols.items())
-            notes.append(f"{row.label} is not compared over the same runs: {told}.")
-    return notes
-
-
 def unit_of(rows: Iterable[Row]) -> str:
     """What a row is: a task, or one of several data sets of a task."""
     rows = list(rows)
     return "task" if len({row.task for row in rows}) == len(rows) else "data set"
-
-
-def protocol_of(results: Sequence[Result]) -> str:
-    """What a mean is over, in words."""
-    limits = sorted({r.limit for r in results})
-    seeds = sorted({r.seed for r in results})
-    episodes = sorted({len(r.rewards) for r in results})
-    return (
-        f"limits {' '.join(f'{limit:g}' for limit in limits)} × seeds {' '.join(map(str, seeds))} × "
-        f"{' or '.join(map(str, episodes))} episodes"
-    )

@@ -9,13 +9,15 @@ from importlib import resources
 from typing import Any
 
 import tracrl
+from tracrl.report.cells import Cell
 from tracrl.report.collection import Collection
 from tracrl.report.figures import COLOURS, colour_number
-from tracrl.report.groups import Ablation, Cell, Overview, Row, overview
+from tracrl.report.grid import Grid
+from tracrl.report.groups import Ablation, Overview, Row, overview
 from tracrl.report.published import CITATION, Published, published_results
 from tracrl.report.results import Result
 from tracrl.report.statistics import Interval, bootstrap, mean
-from tracrl.report.tables import Grid, published_value
+from tracrl.report.tables import published_value, strata_of_runs
 from tracrl.study.studies import STUDIES, shown
 
 
@@ -34,7 +36,7 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
     everything = overview(results)  # with the variants of ablations, which the main table leaves out
     paths = list(dict.fromkeys(r.stack.path for r in results))
     stacks = {r.stack.path: r.stack for r in results}
-    in_main = {id(r) for runs in found.results.values() for r in runs}
+    in_main = {id(r): found.marks.get(key, "") for key, runs in found.results.items() for r in runs}
     colours = {column.about + column.method: colour_number(found, column) for column in found.columns}
     number = 0
     cells = []
@@ -53,6 +55,7 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
                     "row": i,
                     "column": j,
                     "main": id(runs[0]) in in_main,
+                    "mark": in_main.get(id(runs[0]), ""),
                     "final": _cell(Cell.of(runs, "final")),
                     "best": _cell(Cell.of(runs, "best")),
                     "published": _published(paper),
@@ -81,6 +84,8 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
                 "settings": stacks[path].settings,
                 "changes": stacks[path].changes,
                 "versions": stacks[path].run.versions,
+                "device": stacks[path].run.device,
+                "precision": stacks[path].precision,
             }
             for path in paths
         ],
@@ -113,10 +118,11 @@ def _run(r: Result, number: int, stack: int) -> dict[str, Any]:
     }
 
 
-def _cell(cell: Cell | None) -> dict[str, float] | None:
+def _cell(cell: Cell | None) -> dict[str, Any] | None:
     if cell is None:
         return None
-    return {name: _rounded(getattr(cell, name)) for name in ("reward", "reward_std", "cost", "cost_std")}
+    numbers = {name: _rounded(getattr(cell, name)) for name in ("reward", "reward_std", "cost", "cost_std")}
+    return {**numbers, "solved": cell.solved, "safe": cell.safe, "kept": [cell.safe_parts, cell.parts]}
 
 
 def _published(paper: Published | None) -> dict[str, float | None] | None:
@@ -133,9 +139,9 @@ def _ablation(ablation: Ablation) -> dict[str, Any]:
             runs = ablation.results.get((row, value))
             if runs is None:
                 continue
-            limits = dict.fromkeys(r.limit for r in runs)
-            rewards = [[float(r.rewards.mean()) for r in runs if r.limit == limit] for limit in limits]
-            costs = [[float(r.costs.mean()) for r in runs if r.limit == limit] for limit in limits]
+            strata = strata_of_runs(runs)
+            assert strata is not None
+            rewards, costs = strata
             points.append(
                 {
                     "place": place,
@@ -168,10 +174,9 @@ def _table(grid: Grid, is_open: bool) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in (grid.corner, *grid.all_heads()))
     lines = []
     for line in grid.lines:
-        cells = "".join(f'<td class="{entry.style}">{html.escape(entry.text)}</td>' for entry in line.entries)
+        cells = "".join(f'<td class="{entry.style}">{html.escape(entry.whole)}</td>' for entry in line.entries)
         lines.append(f"<tr{' class=average' if line.average else ''}><td>{html.escape(line.label)}</td>{cells}</tr>")
-    legend = "Blue: the best safe of its task; bold: safe; grey: unsafe. " if grid.marked else ""
-    caption = html.escape(legend + " ".join((*grid.caption, *grid.notes)))
+    caption = html.escape(" ".join((*grid.legend("colours"), *grid.caption, *grid.notes)))
     return (
         f"<details{' open' if is_open else ''}><summary>{html.escape(grid.title)}</summary>"
         f'<div class="table" tabindex="0" role="region" aria-label="{html.escape(grid.title)}"><table><thead><tr>{head}'

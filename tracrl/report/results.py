@@ -116,6 +116,8 @@ class Result:
     curve: tuple[tuple[int, float, float], ...]
     """(update, normalised reward, normalised cost) along the training"""
     losses: tuple[tuple[int, float], ...]
+    protocol: Any = None
+    """how the final policy was scored; None where that is unknown"""
     has_checksum: bool = True
     """of its policy"""
 
@@ -155,6 +157,7 @@ def read_run(path: Path) -> list[Result]:
             best_costs=None if best is None else best.normalised_costs[i],
             curve=curves[i],
             losses=losses[i],
+            protocol=getattr(final, "protocol", None),
             has_checksum=finished.has_checksum,
         )
         for i, r in enumerate(runs)

@@ -2,7 +2,9 @@
 Precipice", NeurIPS 2021; the library rliable): interquartile means and stratified bootstrap intervals.
 
 Scores come in strata. A stratum is a task at a limit, which are not drawn at random; its members are runs with
-different seeds, which are. So seeds are drawn again within each stratum, and tasks and limits stay.
+different seeds, which are, and so are the episodes that a run is scored by. So runs are drawn again within each
+stratum, then episodes within each run that was drawn; tasks and limits stay. A run's mean varies with its episodes
+already, so the intervals are a little too wide rather than too narrow.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Strata = Sequence[ArrayLike]
+Strata = Sequence[Sequence[ArrayLike]]
+"""of runs, each with its episodes"""
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -22,7 +25,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its percentile interval; None where there is but one run in each stratum, hence nothing to draw."""
+    """A value and its percentile interval; None where there is but one episode of one run in each stratum."""
 
     value: float
     low: float | None
@@ -50,16 +53,25 @@ def bootstrap(
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> Interval:
-    """An aggregate over all scores, with the interval that drawing runs again within each stratum gives."""
-    arrays = [np.asarray(stratum, np.float64) for stratum in strata]
-    value = aggregate(np.concatenate(arrays))
-    if all(len(array) < 2 for array in arrays):
+    """An aggregate over the runs' means, with the interval that drawing runs, then episodes, again gives."""
+    runs = [[np.atleast_1d(np.asarray(run, np.float64)) for run in stratum] for stratum in strata]
+    value = aggregate(np.array([run.mean() for stratum in runs for run in stratum]))
+    if all(len(stratum) < 2 and all(len(run) < 2 for run in stratum) for stratum in runs):
         return Interval(value, None, None)
     generator = np.random.default_rng(seed)
-    drawn = np.concatenate(
-        [array[generator.integers(0, len(array), size=(resamples, len(array)))] for array in arrays], axis=1
-    )
+    drawn = np.concatenate([_drawn(stratum, resamples, generator) for stratum in runs], axis=1)
     values = [aggregate(row) for row in drawn]
     tail = 50 * (1 - confidence)
     low, high = np.percentile(values, [tail, 100 - tail])
     return Interval(value, float(low), float(high))
+
+
+def _drawn(stratum: Sequence[Floats], resamples: int, generator: np.random.Generator) -> Floats:
+    """(resamples, runs): means of runs that are drawn again, over episodes that are drawn again."""
+    picked = generator.integers(0, len(stratum), size=(resamples, len(stratum)))
+    means = np.empty(picked.shape)
+    for number, run in enumerate(stratum):
+        places = picked == number
+        episodes = generator.integers(0, len(run), size=(np.count_nonzero(places), len(run)))
+        means[places] = run[episodes].mean(axis=1)
+    return means

@@ -28,7 +28,7 @@ class Inventory:
         for directory in find_run_directories([path])[0] if path.is_dir() else []:
             try:
                 metadata = read_metadata(directory)
-            except TracrlError:  # what cannot be read is as good as not there; the report names it
+            except (TracrlError, OSError):  # what cannot be read is as good as not there; the report names it
                 continue
             self._by_training.setdefault(metadata.training, []).append(metadata)
 
@@ -88,7 +88,7 @@ class Inventory:
         if before is None or before[0] != stamp:
             try:
                 before = (stamp, read_finished(path))
-            except TracrlError:  # unfinished or damaged: the worker sees to it
+            except (TracrlError, OSError):  # unfinished or damaged: the worker sees to it
                 before = (stamp, None)
             self._remembered[path] = before
         return before[1]

@@ -12,7 +12,6 @@ import csv
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +30,9 @@ from tracrl.train.directory import RunDirectory, identity_of
 from tracrl.train.logs import read_log
 
 UNKNOWN = "unknown"
+_LARGEST = 1e12
+"""of normalised scores: what is beyond it was never played, and sums of it are no longer finite"""
+_SCORE_ANEW = "tracrl evaluate RUN --save scores its policies anew"
 _NO_RUNS = ("study", "report", "tensorboard")
 """names of folders that belong to us and hold no run directories"""
 
@@ -100,6 +102,7 @@ def read_metadata(path: Path) -> RunMetadata:
             raise TracrlError(
                 f"{run.config} was edited: its identity does not belong to its contents; restore it or remove the run."
             )
+        _check_kinds(config)
         method = metadata_of(config)
         return RunMetadata(
             path=path,
@@ -118,8 +121,20 @@ def read_metadata(path: Path) -> RunMetadata:
             device=str(config.get("device", UNKNOWN)),
             precision=str(config.get("precision", UNKNOWN)),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise TracrlError(f"{run.config} was edited or cut off ({error!r}); restore it or remove the run.") from error
+
+
+def _check_kinds(config: Mapping[str, Any]) -> None:
+    """Raise where a value is not of the kind that whoever reads it counts on."""
+    kinds = {"method": str, "identity": str, "settings": dict, "data": dict, "data_source": dict, "versions": dict}
+    for name, kind in kinds.items():
+        if not isinstance(config[name], kind):
+            raise TypeError(f"{name} is {config[name]!r:.60}")
+    if not isinstance(config["task"], str | None) or not isinstance(config["data"]["fingerprint"], str):
+        raise TypeError("task and fingerprint are words")
+    if not isinstance(config["settings"].get("updates"), int):
+        raise TypeError(f"updates is {config['settings'].get('updates')!r:.60}")
 
 
 def read_finished(path: Path) -> FinishedRuns:
@@ -167,11 +182,11 @@ def find_run_directories(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
             if (path / "config.json").exists():
                 found.setdefault(real, path)
                 continue
-            below = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
+            below = sorted(entry for entry in path.iterdir() if entry.is_dir())
         except OSError as error:
             problems.append(f"{path} cannot be looked into ({error.strerror or error}).")
             continue
-        todo += [path / name for name in reversed(below) if not name.startswith(".") and name not in _NO_RUNS]
+        todo += [p for p in reversed(below) if not p.name.startswith(".") and p.name not in _NO_RUNS]
     return list(found.values()), problems
 
 
@@ -191,19 +206,23 @@ def _scores(path: Path, metadata: RunMetadata) -> Scores:
     """Scores that belong to this run and are whole."""
     try:
         scores = Scores.load(path)
-    except TracrlError as error:
-        raise TracrlError(f"{path}: {error}") from error
+    except (TracrlError, TypeError, ValueError, OverflowError) as error:
+        raise TracrlError(f"{path}: {error}; {_SCORE_ANEW}.") from error
     if scores.task != metadata.task or list(zip(scores.limits, scores.seeds, strict=True)) != [
         (run.limit, run.seed) for run in metadata.runs
     ]:
-        raise TracrlError(f"{path} holds the scores of other runs than its config.json: it was edited or exchanged.")
+        raise TracrlError(
+            f"{path} holds the scores of other runs than its config.json: it was edited or exchanged; {_SCORE_ANEW}."
+        )
     shapes = {array.shape for array in (scores.returns, scores.costs, scores.lengths)}
     arrays = np.stack([scores.returns, scores.costs]) if len(shapes) == 1 else np.array(np.nan)
     if arrays.ndim != 3 or arrays.shape[2] < 1 or not np.isfinite(arrays).all():
-        raise TracrlError(f"{path} was edited or cut off: some episodes have no return, cost or length.")
+        raise TracrlError(f"{path} was edited or cut off: some episodes have no return, cost or length; {_SCORE_ANEW}.")
     longest = get_task(str(metadata.task)).max_steps
     if (scores.costs < 0).any() or (scores.lengths < 1).any() or (scores.lengths > longest).any():
-        raise TracrlError(f"{path} was edited: an episode has a cost below 0 or an impossible length.")
+        raise TracrlError(f"{path} was edited: an episode has a cost below 0 or an impossible length; {_SCORE_ANEW}.")
+    if max(np.abs(scores.rewards).max(), scores.normalised_costs.max()) > _LARGEST:
+        raise TracrlError(f"{path} was edited: a normalised return or cost is beyond {_LARGEST:g}; {_SCORE_ANEW}.")
     return scores
 
 
