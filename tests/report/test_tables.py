@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.report.test_results import DSRL_BALL
 from tests.study.made_up import write_run
-from tracrl.evaluation.scores import Scores
+from tracrl.evaluation.scores import EvaluationProtocol, Scores
 from tracrl.report.cells import Cell
 from tracrl.report.collection import collect
 from tracrl.report.csv_files import results_csv, runs_csv
@@ -365,3 +365,21 @@ def test_runs_in_another_precision_are_marked(tmp_path: Path) -> None:
     )
     rows = list(csv.DictReader(io.StringIO(runs_csv(collect([tmp_path]).results))))
     assert {r["precision"] for r in rows} == {"float32", "bfloat16", "unknown"}
+
+
+def test_runs_that_were_scored_differently_are_marked(tmp_path: Path) -> None:
+    def protocol(seed: int, bullet: str = "3.2.7") -> EvaluationProtocol:
+        return EvaluationProtocol("BallRun", 4, seed, versions={"tracrl": "0.5.0", "pybullet": bullet})
+
+    write_run(tmp_path, seeds=[0, 10], protocol=protocol(0))
+    write_run(tmp_path, seeds=[20], protocol=protocol(7))
+    write_run(tmp_path, method="bc-all", protocol=protocol(0))
+    write_run(tmp_path, method="cpq", protocol=protocol(0, "3.2.6"))
+    found = overview(collect([tmp_path]).results)
+    assert {c.title: found.marks[found.rows[0], c] for c in found.columns} == {"BC-All": "", "CPQ": "", "TraC": "‡"}
+    assert found.notes[-2:] == (
+        "‡ TraC on BallRun mixes runs that were scored differently (seed 0 and 7): tracrl evaluate --save scores them "
+        "anew.",
+        "The methods on BallRun were not scored by the same episodes: pybullet 3.2.7 and 3.2.6.",
+    )
+    assert main_grid(found, "final").lines[0].entries[5].whole.endswith("(‡)")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
-from tracrl.evaluation.scores import Scores
+from tracrl.evaluation.scores import EvaluationProtocol, Scores
 from tracrl.files import write_csv, write_json
 from tracrl.methods.registry import get_method
 from tracrl.policies.base import PolicyMetadata
@@ -106,6 +106,7 @@ def write_run(
     preset: Literal["full", "fast"] = "fast",
     with_checksums: bool = True,
     precision: str | None = None,
+    protocol: EvaluationProtocol | None = None,
     **changes: Any,
 ) -> Path:
     """A finished run directory with made-up results around a normalised reward and cost."""
@@ -127,6 +128,7 @@ def write_run(
             facts.min_return + rewards * (facts.max_return - facts.min_return),
             costs * np.array([limit for limit, _ in runs])[:, None],
             np.full(shape, min(100, facts.max_steps)),
+            protocol,
         )
 
     recorded = {k: v for k, v in stack.config.items() if k not in ("device", "precision")}

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.study.made_up import TINY_CLONING, ball_episodes, made_up_stack, write_run
 from tests.study.test_local import quiet, said, tiny_plan
-from tracrl.evaluation.scores import Scores
+from tracrl.evaluation.scores import EvaluationProtocol, Scores
 from tracrl.policies.load import load_policy
 from tracrl.report.collection import collect
 from tracrl.study.inventory import Inventory
@@ -53,6 +53,14 @@ def test_other_settings_data_or_episodes_are_other_runs(tmp_path: Path) -> None:
     inventory = Inventory(tmp_path)
     for other in (made_up_stack(eta=2.0), made_up_stack(data="e" * 32), made_up_stack(episodes=5)):
         assert len(inventory.missing(other)) == 9
+
+
+def test_runs_that_were_scored_by_other_episodes_are_scored_anew(tmp_path: Path) -> None:
+    write_run(tmp_path, protocol=EvaluationProtocol("BallRun", 4, seed=7))
+    (part,) = Inventory(tmp_path).parts(made_up_stack())
+    assert part == made_up_stack()
+    write_run(tmp_path, protocol=EvaluationProtocol("BallRun", 4, seed=0))
+    assert Inventory(tmp_path).done(made_up_stack())
 
 
 def test_a_stack_that_was_begun_is_gone_on_with_and_the_rest_is_a_stack_of_its_own(tmp_path: Path) -> None:

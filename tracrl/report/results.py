@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tracrl.evaluation.scores import EvaluationProtocol
 from tracrl.methods.registry import METHODS
 from tracrl.tasks.table import get_task
 from tracrl.train.directory import RunDirectory
@@ -116,7 +117,7 @@ class Result:
     curve: tuple[tuple[int, float, float], ...]
     """(update, normalised reward, normalised cost) along the training"""
     losses: tuple[tuple[int, float], ...]
-    protocol: Any = None
+    protocol: EvaluationProtocol | None = None
     """how the final policy was scored; None where that is unknown"""
     has_checksum: bool = True
     """of its policy"""
@@ -157,7 +158,7 @@ def read_run(path: Path) -> list[Result]:
             best_costs=None if best is None else best.normalised_costs[i],
             curve=curves[i],
             losses=losses[i],
-            protocol=getattr(final, "protocol", None),
+            protocol=final.protocol,
             has_checksum=finished.has_checksum,
         )
         for i, r in enumerate(runs)

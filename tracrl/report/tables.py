@@ -40,10 +40,7 @@ def main_grid(found: Overview, policy: Literal["final", "best"]) -> Grid:
     what = FINAL if policy == "final" else BEST
     caption = [_mean_over(found)]
     if policy == "best":
-        caption.append(
-            "Best policy: of each run the best of its evaluations on the way, chosen in the simulator by the same "
-            "episodes that score it here, so these numbers are too good; the other table is the one to compare with."
-        )
+        caption.append(_about_best(found))
     caption += [*_settings(found.columns), *_sources(found.rows)]
     return Grid(
         title=f"Normalised reward and cost, {what}",
@@ -237,6 +234,18 @@ def _mean_over(found: Overview) -> str:
         "DSRL's constants. Safe: mean normalised cost at most 1 at every limit; solved, as the paper defines it: at "
         "most 1 in the mean over limits."
     )
+
+
+def _about_best(found: Overview) -> str:
+    results = [result for runs in found.results.values() for result in runs]
+    told = "Best policy: of each run the best of its evaluations on the way, chosen in the simulator"
+    if any(result.protocol is None for result in results):  # before version 0.5
+        told += (
+            ", of runs from before version 0.5 by the same episodes that score it here, so these numbers are too good"
+        )
+    else:
+        told += " by other episodes than those that score it here; the data alone do not allow this choice"
+    return f"{told}. The other table is the one to compare with."
 
 
 def _settings(columns: Sequence[Column]) -> list[str]:

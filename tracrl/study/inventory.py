@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracrl.errors import TracrlError
+from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import RunSpec
 from tracrl.study.stack import StackSpec
 from tracrl.train.directory import RunDirectory
@@ -76,7 +77,7 @@ class Inventory:
     def _scored(self, stack: StackSpec) -> list[FinishedRuns]:
         """Whole directories of the same training that are scored as the stack asks for."""
         found = [self._finished(metadata.path) for metadata in self._by_training.get(stack.training, ())]
-        return [f for f in found if f is not None and f.scores.returns.shape[1] == stack.episodes]
+        return [f for f in found if f is not None and _as_asked(f.scores, stack)]
 
     def _is_ours(self, metadata: RunMetadata) -> bool:
         """Named as a study or ``tracrl train`` names it, so that a study may go on with it and score it anew."""
@@ -92,6 +93,13 @@ class Inventory:
                 before = (stamp, None)
             self._remembered[path] = before
         return before[1]
+
+
+def _as_asked(scores: Scores, stack: StackSpec) -> bool:
+    """Over as many episodes, and those that a study plays; which ones they were, files from before 0.5 do not say."""
+    protocol = scores.protocol
+    usual = protocol is None or (protocol.env, protocol.seed, protocol.on_the_way) == (stack.task, 0, False)
+    return usual and scores.returns.shape[1] == stack.episodes
 
 
 def _part(stack: StackSpec, limits: Iterable[float], seeds: Iterable[int], directory: str = "") -> StackSpec:

@@ -124,7 +124,6 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
             progress=report,
             claim=claim,
         )
-        checksums.write(run.path)
     if not store.done(stack):
         run.check(stack.config, resume=True)
         _score_again(stack, store)

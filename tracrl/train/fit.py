@@ -22,6 +22,7 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.stopping import Stopped, stop_requests
+from tracrl.train import checksums
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress, Silence
@@ -326,6 +327,7 @@ class _Loop:
                 best_scores.save(self.directory.best_scores)
             if scores is not None:
                 scores.save(self.directory.scores)
+            checksums.write(self.directory.path)
             policy.save(self.directory.policy)  # last: its presence says that the run is finished
         return Run(
             policy=policy,
