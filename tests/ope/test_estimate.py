@@ -165,6 +165,8 @@ def test_bad_input_is_a_sentence() -> None:
             estimate(line_policy(), data, holdout=share)
     with pytest.raises(TracrlError, match="--confidence"):
         estimate(line_policy(), data, confidence=90)
+    with pytest.raises(TracrlError, match="--seed"):
+        estimate(line_policy(), data, seed=-1)
 
 
 def test_commands_estimate_gate_and_choose(
@@ -192,5 +194,6 @@ def test_commands_estimate_gate_and_choose(
     assert "Passed" in said
     assert "None of 2" in said
     assert "90%" in said
-    assert main(["gate", *usual, "--limit", "-3"]) == 1
-    assert "--limit" in capsys.readouterr().err
+    for bad, word in ((["--limit", "-3"], "--limit"), (["--limit", "3", "--policy", "2"], "holds 2 policies")):
+        assert main(["gate", *usual, *bad]) == 1
+        assert word in capsys.readouterr().err

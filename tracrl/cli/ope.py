@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from tracrl.errors import TracrlError
 
 if TYPE_CHECKING:
     from tracrl.ope.estimates import Estimates
+    from tracrl.policies.base import Policy
 
 
 @dataclass
@@ -57,7 +59,7 @@ class ChooseOptions(_LogOptions):
 
 
 def estimate(options: EstimateOptions) -> int:
-    console.print(_estimates(options).table("Estimated from the log"))
+    console.print(_estimates(options, _policies(options)).table("Estimated from the log"))
     return 0
 
 
@@ -66,12 +68,15 @@ def gate(options: GateOptions) -> int:
     from tracrl.ope.gate import gate as decide
 
     check_limit(options.limit)
-    estimates = _estimates(options)
-    decisions = decide(estimates, options.limit, options.confidence)
+    stacks = _policies(options)
     if options.policy is not None:
-        if not 0 <= options.policy < len(decisions):
-            raise TracrlError(f"--policy is {options.policy}; expected 0 to {len(decisions) - 1}.")
-        decisions = [decisions[options.policy]]
+        if len(stacks) > 1:
+            raise TracrlError("--policy is a place in one stack, but several runs are named: name one.")
+        ((name, stack),) = stacks.items()
+        if not 0 <= options.policy < len(stack):
+            raise TracrlError(f"--policy is {options.policy}; {name} holds {len(stack)} policies, counted from 0.")
+        stacks = {name: stack[[options.policy]]}
+    decisions = decide(_estimates(options, stacks), options.limit, options.confidence)
     for decision in decisions:
         console.print(decision.verdict, soft_wrap=True)
     console.print(decisions[0].basis, soft_wrap=True)
@@ -83,35 +88,35 @@ def choose(options: ChooseOptions) -> int:
     from tracrl.ope.gate import choose as decide
 
     check_limit(options.limit)
-    decision = decide(_estimates(options), options.limit, options.confidence)
-    console.print(decision.verdict, soft_wrap=True)
-    console.print(decision.basis, soft_wrap=True)
+    decision = decide(_estimates(options, _policies(options)), options.limit, options.confidence)
+    console.print(str(decision), soft_wrap=True)
     return decision.status
 
 
-def _estimates(options: _LogOptions) -> Estimates:
-    from tracrl.data.locate import load_dataset
-    from tracrl.ope.estimate import estimate as estimate_policies
-    from tracrl.ope.estimates import check_confidence
+def _policies(options: _LogOptions) -> dict[str, Policy]:
     from tracrl.policies.load import load_policy
-    from tracrl.train.directory import RunDirectory
 
-    check_confidence(options.confidence)
     if not options.runs:
         raise TracrlError("No policy is named: give a run directory or a policy file.")
-    stacks = {str(path): load_policy(path) for path in options.runs}
+    return {str(path): load_policy(path) for path in options.runs}
+
+
+def _estimates(options: _LogOptions, stacks: Mapping[str, Policy]) -> Estimates:
+    from tracrl.data.locate import load_dataset
+    from tracrl.ope.estimate import estimate as estimate_policies
+    from tracrl.train.directory import RunDirectory
+
     source = options.data or next(iter(stacks.values())).metadata.task
     if source is None:
         raise TracrlError(f"{options.runs[0]} does not say which task it is for: name the log with --data.")
-    data = load_dataset(source)
-    configs = [RunDirectory(path).read_config() for path in options.runs if RunDirectory(path).config.exists()]
-    known = [str(dict(config.get("data", {})).get("fingerprint")) for config in configs]
+    directories = [RunDirectory(path) for path in options.runs]
+    configs = [directory.read_config() for directory in directories if directory.config.exists()]
     estimates = estimate_policies(
         stacks,
-        data,
+        load_dataset(source),
         confidence=options.confidence,
         holdout=options.holdout,
-        trained_on=known,
+        trained_on=[str(config["data"]["fingerprint"]) for config in configs if "data" in config],
         seed=options.seed,
         device=options.device,
         progress=lambda text: say_aside(f"{text} ..."),

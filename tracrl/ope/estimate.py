@@ -17,6 +17,7 @@ from tracrl.ope.log import Log, actions_of, check_policy, draws_actions, has_mem
 from tracrl.ope.model import Dynamics, LearnedModel, Replays
 from tracrl.ope.support import ood_shares
 from tracrl.policies.base import Policy
+from tracrl.settings import Seed, checked
 from tracrl.train.fit import choose_device
 
 Floats = NDArray[np.float64]
@@ -66,7 +67,7 @@ def estimate(
     Two opinions are weighed: fitted Q evaluation (:mod:`tracrl.ope.fqe`), and episodes in a model of the dynamics
     (:mod:`tracrl.ope.model`), the better the model brings back logged episodes the more. Intervals come from what
     episodes drawn with replacement change, from how far the opinions are apart, and from how far the model is off for
-    logged episodes of about the same return or cost.
+    logged episodes of about the same return or cost. Steps out of the data may bring anything.
 
     With ``holdout`` only that share of the episodes is used (:func:`tracrl.ope.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
@@ -76,6 +77,7 @@ def estimate(
     if not stacks:
         raise TracrlError("There is no policy to estimate: give at least one.")
     check_confidence(confidence)
+    checked("--seed", seed, Seed)
     for one in stacks.values():
         check_policy(one, data)
     used, note = _episodes(data, holdout, seed, trained_on)
@@ -97,6 +99,8 @@ def estimate(
     part = _at_most(used, effort.rows, seed)
     fitted = _fitted(effort, log if part is used else Log.of(part, chosen), list(stacks.values()), seed)
     values, errors = _weighed(fitted, played, replays)
+    shares = np.concatenate([ood_shares(one.visited, log, seed) for one in episodes])
+    errors = np.hypot(errors, shares[:, None] * _anything(used, log.horizon))
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
         names=tuple(name for name, one in stacks.items() for _ in range(len(one))),
@@ -106,7 +110,7 @@ def estimate(
         costs=values[:, 1],
         return_errors=errors[:, 0],
         cost_errors=errors[:, 1],
-        ood_shares=np.concatenate([ood_shares(one.visited, log, seed) for one in episodes]),
+        ood_shares=shares,
         confidence=confidence,
         data={
             "fingerprint": used.fingerprint,
@@ -168,6 +172,12 @@ def _weighed(fitted: Floats, played: Floats, replays: Replays) -> tuple[Floats, 
         + weight * (1 - weight) * (of_fitted - of_played) ** 2
     )
     return mean, np.sqrt(variance)
+
+
+def _anything(data: Episodes, horizon: int) -> Floats:
+    """(2,): standard deviation of a return and a cost of which nothing is known but what the log has seen: a return
+    between the lowest and the highest, a cost of up to the most of a step in every step."""
+    return np.array([np.ptp(data.returns), horizon * float(data.costs.max())]) / 12**0.5
 
 
 def _opinion(values: Floats) -> dict[str, list[float | None]]:
