@@ -65,7 +65,10 @@ def test_help_shows_the_settings_of_the_tasks_suite(tmp_path: Path) -> None:
     result = tracrl("train", "trac", "PointGoal1", "--help", cwd=tmp_path)
     assert result.returncode == 0
     text = re.sub(r"[│\s]+", " ", result.stdout)
-    assert "--ratio FLOAT segment length as a share of the longest episode (default: 0.75)" in text
+    assert (
+        "--ratio FLOAT segment length as a share of the longest episode; a share above 0 and up to 1 (default: 0.75)"
+        in text
+    )
     assert "--alpha FLOAT" in text
     fast = re.sub(r"[│\s]+", " ", tracrl("train", "trac", "--preset", "fast", "--help", cwd=tmp_path).stdout)
     assert "(default: 100000)" in text

@@ -46,16 +46,21 @@ class EvaluateOptions:
     """simulator processes; without it, one per core"""
     save: Flag = False
     """replace the run's scores by these"""
+    method: str | None = None
+    """module:Class of a method of your own, where its policies act in a way of their own"""
     video: Path | None = None
     """record the first of the episodes, of the first policy, as .mp4 or .gif"""
 
 
 def evaluate(options: EvaluateOptions) -> int:
     from tracrl.evaluation.evaluate import Evaluator
+    from tracrl.methods.registry import get_method
     from tracrl.policies.load import load_policy
     from tracrl.train.checksums import renew
     from tracrl.train.directory import RunDirectory
 
+    if options.method is not None:
+        get_method(options.method)  # whose file defines the policy's kind
     directory = RunDirectory(options.run) if options.run.is_dir() else None
     policy = _of_limit(load_policy(options.run), options)
     spec = _environment(policy, directory, options)
@@ -166,14 +171,15 @@ class _Bars(TerminalBars):
 def show_run(path: Path) -> None:
     """Tables and pictures of a run directory."""
     from tracrl.evaluation.scores import Scores
-    from tracrl.methods.registry import get_method
+    from tracrl.methods.registry import metadata_of
     from tracrl.report.run_figures import plot_curves, plot_scores
     from tracrl.train.directory import RunDirectory
     from tracrl.train.logs import read_log
 
     directory = RunDirectory(path)
     config = directory.read_config()
-    title = f"{get_method(config['method']).title} on {config['task'] or 'own data'}"
+    method = metadata_of(config)
+    title = f"{method.title} on {config['task'] or 'own data'}"
     pictures = []
     if directory.scores.exists():
         scores = Scores.load(directory.scores)
@@ -185,10 +191,9 @@ def show_run(path: Path) -> None:
         plot_scores(scores, path / "scores.png", f"{title}: final policies, {scores.returns.shape[1]} episodes each")
         pictures.append(path / "scores.png")
     if evaluations := read_log(directory.evaluations):
-        cloned = config["settings"].get("clone_updates")
-        plot_curves(
-            evaluations, path / "curves.png", f"{title}: learning curves", {"cloning": cloned} if cloned else {}
-        )
+        phases = {int(row["step"]): row["phase"] for row in evaluations}
+        ends = {phases[max(s for s in phases if s <= end)]: end for end in method.phase_ends if end >= min(phases)}
+        plot_curves(evaluations, path / "curves.png", f"{title}: learning curves", ends)
         pictures.append(path / "curves.png")
     console.print(f"Run directory: {path}", soft_wrap=True)
     if pictures:

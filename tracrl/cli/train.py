@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from tracrl.cli.console import console
 from tracrl.cli.data import DataOptions, Flag
 from tracrl.cli.evaluate import show_run
+from tracrl.cli.method_options import parse_training
 from tracrl.errors import TracrlError
 
 if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes
     from tracrl.evaluation.evaluate import Evaluator
-    from tracrl.methods.method import Method
 
 
 @dataclass
@@ -59,20 +59,33 @@ class TrainOptions(DataOptions):
 
 def train(arguments: Sequence[str]) -> int:
     from tracrl.methods.registry import METHODS, get_method
+    from tracrl.tasks.table import get_task
     from tracrl.train.directory import default_directory
     from tracrl.train.fit import fit
     from tracrl.train.progress import Terminal
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        console.print(f"usage: tracrl train {{{','.join(METHODS)}}} [TASK] [OPTIONS]\n")
+        console.print(f"usage: tracrl train {{{','.join(METHODS)},module:Class}} [TASK] [OPTIONS]\n")
         console.print("Options of a method: tracrl train METHOD --help")
         return 0 if arguments else 2
-    options, method = _parse_training(get_method(arguments[0]), arguments[1:])
-    data = _training_data(options)
+    kind = get_method(arguments[0])
+    options, changes = parse_training(kind, TrainOptions, arguments[1:])
+    # The suite follows the task, however it is found; where it is named, settings are judged before data are read.
+    named = None if options.task is None else get_task(options.task)
+    read = None if named else _training_data(options)
+    task = named if read is None else read.known_task
+    suite = task.suite if task else "Bullet"
+    method = kind.preset(suite, options.preset, **changes)
+    data = read or _training_data(options)
     limits = options.limits or _limits_of(data)
     out = options.out or default_directory(method, data, limits, options.seeds)
     name = data.task or data.metadata.get("file", "the data")
     console.print(f"{method.title} on {name}: {len(data)} episodes from {data.metadata.get('file')}")
+    whose = f"{suite}'s" if task else f"no known task, so {suite}'s"
+    shown = ", ".join(f"{f.name} {getattr(method, f.name)}" for f in fields(method))
+    console.print(f"Settings ({whose}, {options.preset}): {shown}", style="dim")
+    if along := kind.scaled_along(suite, options.preset, changes):
+        console.print(f"note: {kind.scaling_note(method.updates, along)}")
     run = fit(
         method,
         data,
@@ -91,27 +104,6 @@ def train(arguments: Sequence[str]) -> int:
     if run.scores is None and data.task is not None:
         console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out}")
     return 0
-
-
-def _parse_training(kind: type[Method], arguments: Sequence[str]) -> tuple[TrainOptions, Method]:
-    """Options and settings; the settings' defaults are the preset of the task's suite, so they are parsed twice."""
-    from tracrl.tasks.table import get_task
-
-    training = make_dataclass("Training", [("run", TrainOptions), ("settings", kind)])
-    training.__doc__ = f"{TrainOptions.__doc__}\n\n{kind.__doc__}"
-
-    def parse(default: Method, given: Sequence[str]) -> tuple[TrainOptions, Method]:
-        parsed: Any = tyro.cli(
-            tyro.conf.OmitArgPrefixes[training],  # type: ignore[misc, valid-type]
-            prog=f"tracrl train {kind.name}",
-            args=list(given),
-            default=training(TrainOptions(), default),
-        )
-        return parsed.run, parsed.settings
-
-    options, _ = parse(kind.preset(), [word for word in arguments if word not in ("-h", "--help")])
-    suite = "Bullet" if options.task is None else get_task(options.task).suite
-    return parse(kind.preset(suite, options.preset), arguments)
 
 
 def _training_data(options: TrainOptions) -> Episodes:

@@ -26,7 +26,9 @@ BATCH_STREAM = 0
 
 
 @dataclass(frozen=True)
-class _Cloning(Method):
+class Cloning(Method):
+    """Behaviour cloning of the episodes that a subclass chooses."""
+
     paper: ClassVar[str] = "Pomerleau: ALVINN, an Autonomous Land Vehicle in a Neural Network, NeurIPS 1988"
     unit_free: ClassVar[bool] = True
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
@@ -51,7 +53,7 @@ class _Cloning(Method):
 
 
 @dataclass(frozen=True)
-class BCAll(_Cloning):
+class BCAll(Cloning):
     """Behaviour cloning of every episode: what imitation without regard for cost gives."""
 
     name: ClassVar[str] = "bc-all"
@@ -64,7 +66,7 @@ class BCAll(_Cloning):
 
 
 @dataclass(frozen=True)
-class BCSafe(_Cloning):
+class BCSafe(Cloning):
     """Behaviour cloning of the episodes whose cost is within the limit."""
 
     name: ClassVar[str] = "bc-safe"
@@ -84,7 +86,7 @@ class BCSafe(_Cloning):
 class CloningLearner(Learner):
     """Regression of the logged actions: the loss is E‖π(s) − a‖² / action size."""
 
-    def __init__(self, method: _Cloning, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
+    def __init__(self, method: Cloning, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         device = compute.device
         self.batch_size, self.lr = method.batch_size, method.lr

@@ -75,6 +75,8 @@ class Method(ABC):
     """what a suite's published settings change"""
     fast: ClassVar[Mapping[str, Any]] = {}
     """what the fast preset changes on top"""
+    same_cost: ClassVar[Sequence[str]] = ("updates", "lr", "warmup", "alpha", "gamma")
+    """settings that change what is learnt and not what an update costs"""
     scaled: ClassVar[Sequence[str]] = ()
     """settings, in updates, that keep their share of the training where ``updates`` alone is changed"""
     renamed: ClassVar[Mapping[str, str]] = {}

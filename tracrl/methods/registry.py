@@ -7,20 +7,15 @@ file are text. What tables and figures need to know of a run's method is in the 
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import json
 import re
-import sys
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from tracrl import own_code
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
@@ -49,7 +44,8 @@ def get_method(name: str) -> type[Method]:
         return known
     announced = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if ":" in name or name in announced:
-        method, where = _imported(announced.get(name, name), Path.cwd())
+        found, where = own_code.find(announced.get(name, name), "my_file:BCTop")
+        method = _checked(found, name)
         _own[method.name] = method, where
         return method
     names = [*METHODS, *_own, *announced]
@@ -118,61 +114,10 @@ def original_settings(method: type[Method] | None, settings: Mapping[str, Any]) 
     return {first.get(name, name): value for name, value in settings.items()}
 
 
-def _imported(name: str, folder: Path) -> tuple[type[Method], str]:
-    """The class of ``module:Class``, looked for in ``folder`` first; and the same from whatever folder."""
-    module_name, _, class_name = name.rpartition(":")
-    if not module_name or not class_name:
-        raise TracrlError(f"{name!r} names no method: expected module:Class, such as my_file:BCTop.")
-    dotted = not module_name.endswith(".py") and "/" not in module_name
-    path = folder / (f"{module_name.replace('.', '/')}.py" if dotted else module_name)
-    path = path if path.suffix == ".py" else path.with_name(path.name + ".py")
-    in_file = path.is_file()
-    try:
-        module = _load(path) if in_file else importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0]:
-            raise TracrlError(f"{name}: {path} needs the module {error.name!r}, which is not installed.") from error
-        raise TracrlError(
-            f"{name}: there is neither a file {path} nor an installed module {module_name!r}; run the command in the "
-            "file's folder, or write path/to/file.py:Class."
-        ) from error
-    except Exception as error:
-        raise TracrlError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
-    method = _checked(getattr(module, class_name, None), name, class_name, module)
-    return method, f"{path.resolve()}:{class_name}" if in_file else name
-
-
-def _load(path: Path) -> ModuleType:
-    """This very file, whatever else is called like it. Modules beside it are found too, behind all others."""
-    path = path.resolve()
-    loaded = next((m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == str(path)), None)
-    if loaded is not None:
-        return loaded
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    name = path.stem
-    found = importlib.util.find_spec(name)
-    if found is not None and found.origin != str(path):
-        name = f"{name}_{zlib.crc32(str(path).encode()):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look for the types of their fields
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _checked(found: Any, name: str, class_name: str, module: ModuleType) -> type[Method]:
+def _checked(found: Any, name: str) -> type[Method]:
     """A class that can be trained, stored and told apart from the others; or what is missing, in a sentence."""
-    if found is None:
-        raise TracrlError(f"{name}: {module.__file__} has no {class_name!r}.")
     if not (inspect.isclass(found) and issubclass(found, Method)):
-        raise TracrlError(f"{name} is no method: expected a subclass of tracrl.Method.")
+        raise TracrlError(f"{name} is no method: expected a subclass of tracrl.methods.method.Method.")
     if inspect.isabstract(found):
         raise TracrlError(f"{name} lacks {', '.join(sorted(found.__abstractmethods__))}.")
     if "__dataclass_fields__" not in vars(found):

@@ -58,6 +58,10 @@ class TraC(Method):
     fast: ClassVar = {
         "updates": 10_000, "clone_updates": 3_000, "warmup": 500, "batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4,
     }  # fmt: skip
+    same_cost: ClassVar = (
+        *Method.same_cost, "clone_updates", "bc_lr", "delta", "eta", "x", "y", "labelling", "normaliser", "clone_on",
+        "eta_means", "reference", "sides",
+    )  # fmt: skip
     scaled: ClassVar = ("clone_updates", "warmup")
     renamed: ClassVar = {"rate": "lr", "clone_rate": "bc_lr"}
 

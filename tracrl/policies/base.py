@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracrl import own_code
 from tracrl.errors import TracrlError
 from tracrl.tensor_files import save_tensors
 
@@ -91,6 +92,13 @@ class Policy(ABC):
         if known is not None and known.__module__.startswith("tracrl.") and known.__module__ != cls.__module__:
             raise TracrlError(f"{cls.__name__} has the kind {cls.kind!r} of {known.__name__}: choose another name.")
         KINDS[cls.kind] = cls
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Simulator processes find a class of one's own by its file."""
+        path = own_code.file_of(type(self))
+        if path is None:
+            return super().__reduce_ex__(protocol)
+        return own_code.remade, (str(path), type(self).__name__, self.__dict__)
 
     def __len__(self) -> int:
         return len(self.metadata.seeds)

@@ -238,9 +238,8 @@ def common_steps(runs: Sequence[Result]) -> list[int]:
 
 def end_of_cloning(runs: Sequence[Result]) -> int | None:
     """The update at which the reference was frozen, for methods that have one."""
-    ends = {run.stack.settings.get("clone_updates") for run in runs}
-    end = ends.pop() if len(ends) == 1 else None
-    return int(end) if end else None
+    ends = {run.stack.run.phase_ends for run in runs}
+    return next(iter(ends.pop()), None) or None if len(ends) == 1 else None
 
 
 def _mean_of(runs: Sequence[Result], which: int) -> Interval:

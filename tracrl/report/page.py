@@ -82,6 +82,7 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
                 "path": str(path),
                 "identity": stacks[path].identity,
                 "settings": stacks[path].settings,
+                "phase_end": next(iter(stacks[path].run.phase_ends), 0),
                 "changes": stacks[path].changes,
                 "versions": stacks[path].run.versions,
                 "device": stacks[path].run.device,

@@ -17,6 +17,7 @@ from rich.console import Console
 from tracrl.claims import alive
 from tracrl.errors import TracrlError
 from tracrl.memory import available_memory
+from tracrl.methods.registry import how_to_import
 from tracrl.processes import limited_to, number_of, python_command
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
@@ -157,6 +158,7 @@ class _Workers:
                 self.board.store,
                 device=self.device,
                 cores=cores,
+                method=how_to_import(type(stack.method)),
                 gpu=gpu,
                 checkpoint_seconds=self.checkpoint_seconds,
             )
@@ -193,6 +195,7 @@ def start_worker(
     *,
     device: str,
     cores: tuple[int, ...],
+    method: str | None = None,
     gpu: int | None = None,
     patience: float = 0.0,
     checkpoint_seconds: float = 60.0,
@@ -205,6 +208,7 @@ def start_worker(
     command = python_command("tracrl.study.worker", str(assignment.path), "--out", str(store.path))
     command += ["--device", device, "--cores", str(len(cores)), "--patience", str(patience)]
     command += ["--checkpoint-seconds", str(checkpoint_seconds), "--parent", str(os.getpid())]
+    command += ["--method", method] if method else []
     process = subprocess.Popen(
         command + (["--calibrate"] if calibrate else []),
         stdin=subprocess.DEVNULL,
@@ -242,7 +246,14 @@ def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used
             continue
         console.print(f"Measuring {stack.title} ...", markup=False, highlight=False)
         store.prepare(Plan(plan.study, (stack,)))
-        worker = start_worker(store.assignment(stack), store, device=used, cores=machine.cores[:1], calibrate=True)
+        worker = start_worker(
+            store.assignment(stack),
+            store,
+            device=used,
+            cores=machine.cores[:1],
+            method=how_to_import(type(stack.method)),
+            calibrate=True,
+        )
         with _killed_at_the_end(worker):
             worker.wait()
         outcome = outcome_of(worker)

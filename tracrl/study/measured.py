@@ -13,11 +13,6 @@ from tracrl.study.stack import StackSpec
 from tracrl.study.store import Store, read_quietly, write_quickly
 from tracrl.tasks.table import get_task
 
-# Settings that change what is learnt and not what an update costs.
-_FREE = {
-    "updates", "clone_updates", "lr", "bc_lr", "warmup", "alpha", "gamma", "delta", "eta", "x", "y",
-    "labelling", "normaliser", "clone_on", "eta_means", "reference", "sides",
-}  # fmt: skip
 LEAST_SECONDS = 1.0
 """of training, before its rate is worth remembering"""
 
@@ -38,7 +33,7 @@ class Measurement:
 
 def kind_of(stack: StackSpec, device: str) -> dict[str, Any]:
     """What a stack's cost depends on."""
-    settings = {name: value for name, value in asdict(stack.method).items() if name not in _FREE}
+    settings = {name: value for name, value in asdict(stack.method).items() if name not in stack.method.same_cost}
     return {
         "task": stack.task,
         "method": stack.method.name,

@@ -25,6 +25,7 @@ from rich.console import Console
 
 from tracrl.claims import STALE_SECONDS
 from tracrl.errors import TracrlError
+from tracrl.methods.registry import how_to_import
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
 from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker
@@ -81,7 +82,12 @@ def run_on_ray(
                 # Ray's own retries are for machines and processes that die; what the worker says is an answer.
                 options = {**needs, "max_retries": retries, "retry_exceptions": False, "name": stack.title}
                 reference = task.options(**options).remote(
-                    str(store.assignment(stack).path), str(store.path), used, cores, checkpoint_seconds
+                    str(store.assignment(stack).path),
+                    str(store.path),
+                    used,
+                    cores,
+                    how_to_import(type(stack.method)),
+                    checkpoint_seconds,
                 )
                 pending[reference] = stack
                 board.entries[stack.name].state = "running"
@@ -97,7 +103,9 @@ def run_on_ray(
     return board
 
 
-def _work(assignment: str, out: str, device: str, cores: int, checkpoint_seconds: float) -> dict[str, Any]:
+def _work(
+    assignment: str, out: str, device: str, cores: int, method: str | None, checkpoint_seconds: float
+) -> dict[str, Any]:
     """What runs on the cluster's machines."""
     if not Assignment(Path(assignment)).stack.is_file():
         return asdict(
@@ -113,6 +121,7 @@ def _work(assignment: str, out: str, device: str, cores: int, checkpoint_seconds
             Store(Path(out)),
             device=device,
             cores=mine,
+            method=method,
             patience=PATIENCE,
             checkpoint_seconds=checkpoint_seconds,
         )

@@ -19,13 +19,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from tracrl.claims import BusyError, Claim, ClaimLostError
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, replacing
+from tracrl.methods.registry import get_method
 from tracrl.processes import number_of
 from tracrl.study.measured import Stopwatch, kind_of
 from tracrl.study.stack import StackSpec
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for another worker to be gone")
     parser.add_argument("--checkpoint-seconds", type=float, default=60.0)
     parser.add_argument("--calibrate", action="store_true", help="measure the rate and train nothing")
+    parser.add_argument("--method", default=None, help="a method from outside: module:Class")
     parser.add_argument("--parent", type=int, default=None, help="the process that must be alive")
     options = parser.parse_args(arguments)
     assignment = Assignment(options.assignment)
@@ -66,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _attempt(assignment: Assignment, options: argparse.Namespace) -> Outcome:
     """Do the work, and put into a sentence why it could not be done."""
     try:
+        if options.method is not None:
+            get_method(options.method)
         stack = StackSpec.from_dict(read_json(assignment.stack))
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {stack.title}, process {os.getpid()}", flush=True)
         store = Store(options.out)
@@ -138,10 +142,10 @@ def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namesp
     from tracrl.train.stack import Stack
 
     device = choose_device(options.device)
-    # Of two phases the second is the longer one and the dearer.
-    method = replace(stack.method, **({"clone_updates": 0} if hasattr(stack.method, "clone_updates") else {}))
     watch = Stopwatch(options.cores)
-    with Stack(method, _data_of(stack), stack.trained, device) as learners:
+    with Stack(stack.method, _data_of(stack), stack.trained, device) as learners:
+        # Of several phases the last is the longest and the dearest.
+        learners.skip_to(max(stack.method.phase_ends, default=0))
         learners.update(3)
         _finish(device.type)
         began, times = time.monotonic(), 1

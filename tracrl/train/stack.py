@@ -118,6 +118,12 @@ class Stack:
             results = list(self._workers.map(_advance, self.learners, [times] * len(self.learners)))
         return {name: torch.cat([r[name] for r in results]) for name in results[0]}
 
+    def skip_to(self, step: int) -> None:
+        """Go on as if so many updates had been made, with the weights as they are."""
+        for learner in self.learners:
+            learner.step = step
+            learner.clock.fill_(step)
+
     def policy(self) -> Policy:
         first, *others = [learner.policy() for learner in self.learners]
         joined = first.joined_with(others) if others else first
