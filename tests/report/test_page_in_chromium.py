@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tests.report.chromium import Chromium
 from tests.study.made_up import write_run
+from tracrl.evaluation.scores import EvaluationProtocol
 from tracrl.report.build import make_report
 
 pytestmark = pytest.mark.browser
@@ -34,6 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(out, eta=eta, reward=0.5, cost=0.6)
     write_run(out, clone_updates=0, reward=0.1, cost=2.5)
     (write_run(out, eta=2.0) / "policy.safetensors").unlink()
+    (write_run(out, eta=1.5) / "scores.json").write_text("<b>no scores</b>")
     return make_report([out], None, Console(file=io.StringIO()), figures=False)
 
 
@@ -69,11 +71,12 @@ def column(browser: Chromium, number: int) -> list[str]:
 
 def test_it_shows_everything_without_a_network(desk: Chromium) -> None:
     assert desk.js("document.getElementById('summary').textContent") == (
-        "3 tasks, 4 methods, 135 runs: 6 of 12 pairs of task and method are safe."
+        "3 tasks, 4 methods, 135 runs: 6 of 12 pairs of task and method are safe at every limit."
     )
     assert desk.js(f"{ROWS}.length") == 12
     assert desk.js(DOTS) == 12
     assert "is not finished" in desk.js("document.getElementById('notes').textContent")
+    assert "scores.json is not what the run wrote" in desk.js("document.getElementById('unreadable').textContent")
     assert desk.js("document.querySelectorAll('#ablation-list svg').length") == 4
     assert desk.js("document.querySelectorAll('details').length") == 6
     assert "[object" not in desk.js("document.body.textContent")
@@ -250,18 +253,36 @@ def test_two_data_sets_of_one_task_are_counted_as_such(tmp_path: Path) -> None:
     with Chromium() as browser:
         browser.open(make_report([tmp_path], None, Console(file=io.StringIO()), figures=False))
         assert browser.js("document.getElementById('summary').textContent") == (
-            "1 task, 2 data sets, 1 method, 18 runs: 2 of 2 pairs of data set and method are safe."
+            "1 task, 2 data sets, 1 method, 18 runs: 2 of 2 pairs of data set and method are safe at every limit."
         )
         assert browser.problems == []
 
 
 def test_without_ablations_notes_or_best_policies_nothing_empty_is_shown(tmp_path: Path) -> None:
-    run = write_run(tmp_path, with_checksums=False)
+    run = write_run(tmp_path, with_checksums=False, protocol=EvaluationProtocol("BallRun", 4, 0))
     (run / "best_scores.json").unlink()
     with Chromium() as browser:
         browser.open(make_report([tmp_path], None, Console(file=io.StringIO()), figures=False))
         assert browser.js("document.getElementById('ablations').hidden")
-        assert browser.js("document.getElementById('notes').hidden")
+        assert browser.js("document.getElementById('unreadable').hidden")
         assert browser.js("document.getElementById('variants-label').hidden")
         assert browser.js(f"{ROWS}.length") == 1
+        assert browser.problems == []
+
+
+def test_a_limit_that_is_violated_shows_though_the_mean_is_safe(tmp_path: Path) -> None:
+    write_run(tmp_path, limits=[10.0, 20.0], cost=0.1, spread=0.01, precision="float32")
+    write_run(tmp_path, limits=[40.0], cost=2.0, spread=0.01, precision="bfloat16")
+    with Chromium() as browser:
+        browser.open(make_report([tmp_path], None, Console(file=io.StringIO()), figures=False))
+        cell = f"{ROWS}[0].cells[3]"
+        assert browser.js(f"{cell}.className") == "partly"
+        assert browser.js(f"{cell}.textContent").endswith("(2/3 †)")
+        assert browser.js(f"getComputedStyle({cell}).fontStyle") == "italic"
+        assert browser.js("document.getElementById('summary').textContent").endswith(
+            "0 of 1 pairs of task and method are safe at every limit, 1 in the mean over limits."
+        )
+        browser.click("#only-safe")
+        assert browser.js(f"{ROWS}.length") == 0
+        assert "† Not trained in the same precision" in browser.js("document.getElementById('notes').textContent")
         assert browser.problems == []

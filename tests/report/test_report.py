@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import html
 import html.parser
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +17,8 @@ from rich.console import Console
 from tests.study.made_up import write_run
 from tracrl.errors import TracrlError
 from tracrl.report.build import make_report
+from tracrl.train import checksums
+from tracrl.train.directory import identity_of
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +161,42 @@ def test_where_nothing_can_be_read_nothing_is_written(runs: Path, tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(TracrlError, match="is a file; --out is the directory"):
         make_report([runs], tmp_path / "file", Console(file=io.StringIO()))
+
+
+def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_written(runs: Path, tmp_path: Path) -> None:
+    one = next(runs.glob("BallRun-bc-all*"))
+    full = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+    code = full + f"from tracrl.cli import main; sys.exit(main(['report', {str(one)!r}, '--out', {str(tmp_path)!r}]))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]  # a first line may be of matplotlib, on its cache of fonts
+    assert re.fullmatch(r"tracrl: \S+ cannot be written \(File too large\); what was there before .*", last)
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.rglob("*.part"))
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/runs\xff<b>$"))
+    write_run(odd)
+    page = make_report([odd], tmp_path / "out", Console(file=io.StringIO()), figures=False)
+    assert "runs\\xff<b>$" in (page.parent / "tables" / "runs.csv").read_text()
+    assert "runs\udcff<b>$" in page_data(page)["stacks"][0]["path"]  # type: ignore[index]
+
+
+def test_a_title_with_markup_is_shown_as_it_is(tmp_path: Path) -> None:
+    evil = "[red]$x^$ \\input{y} <b>=1|2"
+    write_run(tmp_path)
+    own = write_run(tmp_path, method="bc-all", name="own")
+    config = json.loads((own / "config.json").read_text())
+    config |= {"method": "own", "method_metadata": {"title": evil}}
+    (own / "config.json").write_text(json.dumps({**config, "identity": identity_of(config)}))
+    checksums.write(own)
+    console = Console(file=io.StringIO(), width=200)
+    page = make_report([tmp_path], None, console)
+    assert evil in console.file.getvalue()  # type: ignore[attr-defined]
+    tables = page.parent / "tables"
+    assert evil in (tables / "main-final.txt").read_text()
+    assert "\\input" not in (tables / "main-final.tex").read_text()
+    assert html.escape(evil) in page.read_text()
+    assert html.escape(evil, quote=False) in (page.parent / "figures" / "solved.svg").read_text()

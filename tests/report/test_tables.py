@@ -383,3 +383,14 @@ def test_runs_that_were_scored_differently_are_marked(tmp_path: Path) -> None:
         "The methods on BallRun were not scored by the same episodes: pybullet 3.2.7 and 3.2.6.",
     )
     assert main_grid(found, "final").lines[0].entries[5].whole.endswith("(‡)")
+
+
+def test_an_ablation_whose_values_were_trained_in_different_precisions_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path, precision="bfloat16")
+    for eta in (1.0, 2.0):
+        write_run(tmp_path, eta=eta, precision="float32")
+    grid = ablation_grid(find_ablations(collect([tmp_path]).results)[0])
+    assert [line.entries[1].mark for line in grid.lines] == ["†", "", ""]
+    assert grid.notes == (
+        "† Not trained in the same precision as most, which is float32: BallRun, η 0.25 in bfloat16.",
+    )

@@ -152,7 +152,8 @@ def test_what_is_known_of_data_is_remembered_as_long_as_the_file_is_the_same(
 
 
 def test_settings_are_changed_where_they_exist() -> None:
-    plan = make_plan("main", tasks=["BallRun"], methods=["trac", "bc-all"], settings=["updates=40000", "trac.x=30"])
+    with pytest.warns(UserWarning, match="go along with --updates 40000"):
+        plan = make_plan("main", tasks=["BallRun"], methods=["trac", "bc-all"], settings=["updates=40000", "trac.x=30"])
     trac, cloning = (stack.method for stack in plan.stacks)
     assert isinstance(trac, TraC)
     assert isinstance(cloning, BCAll)
@@ -210,3 +211,13 @@ def test_an_edited_plan_is_said(ball_data: Path) -> None:
     del stack["limits"]
     with pytest.raises(TracrlError, match="This stack was not written by tracrl, or was edited"):
         StackSpec.from_dict(stack)
+
+
+def test_fewer_updates_take_the_phases_along() -> None:
+    """The help's own example: --set updates=500."""
+    with pytest.warns(UserWarning, match="--clone-updates 150 .* go along with --updates 500"):
+        plan = make_plan("main", tasks=["BallRun"], settings=["updates=500"])
+    assert {stack.method.updates for stack in plan.stacks} == {500}
+    trac = next(stack.method for stack in plan.stacks if stack.method.name == "trac")
+    assert isinstance(trac, TraC)
+    assert trac.clone_updates == 150

@@ -114,6 +114,11 @@ def study(options: StudyOptions) -> int:
             plan, store, console, device=options.device, workers=options.workers, retries=options.retries
         )
     console.print(board.summary(), markup=False, soft_wrap=True)
+    inventory = store.inventory()
+    for stack in plan.stacks:
+        if len(mixed := inventory.precisions(stack)) > 1:
+            told = f"note: the runs of {stack.title} were trained in {' and '.join(sorted(mixed))}; tables mark it."
+            console.print(told, markup=False, soft_wrap=True)
     for entry in board.failures():
         log = store.assignment(entry.stack).log
         console.print(f"failed: {entry.stack.title}: {entry.reason} Log: {log}", markup=False, soft_wrap=True)

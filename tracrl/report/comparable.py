@@ -15,21 +15,30 @@ OTHER_PRECISION = "†"
 OTHER_PROTOCOL = "‡"
 
 
-def precision_marks(cells: Mapping[Key, Sequence[Result]]) -> tuple[dict[Key, str], list[str]]:
-    """Cells whose runs were not trained in the precision that most are, marked; and a sentence on it."""
+def precision_marks(
+    cells: Mapping[Key, Sequence[Result]], labels: Mapping[Key, str] | None = None
+) -> tuple[dict[Key, str], list[str]]:
+    """Cells whose runs were not trained in the precision that most are, marked; and a sentence on it.
+
+    ``labels``: what cells are called there, where method and task do not say it.
+    """
     count = Counter(result.stack.precision for runs in cells.values() for result in runs)
     if len(count) < 2:
         told = next(iter(count), UNKNOWN)
         return {}, [f"All runs were trained in {told}." if told != UNKNOWN else _UNKNOWN_TO_ALL] if count else []
     usual = count.most_common(1)[0][0]
-    marked: dict[str, list[Sequence[Result]]] = {}
+    marked: dict[str, list[Key]] = {}
     marks = {}
     for key, runs in cells.items():
         mine = sorted({result.stack.precision for result in runs})
         if mine != [usual]:
             marks[key] = OTHER_PRECISION
-            marked.setdefault(" and ".join(mine), []).append(runs)
-    told = "; ".join(f"{_names(runs)} in {precision}" for precision, runs in marked.items())
+            marked.setdefault(" and ".join(mine), []).append(key)
+    named = {
+        precision: _names(cells[key] for key in keys) if labels is None else ", ".join(labels[key] for key in keys)
+        for precision, keys in marked.items()
+    }
+    told = "; ".join(f"{names} in {precision}" for precision, names in named.items())
     before = " (unknown: before version 0.5)" if UNKNOWN in count else ""
     return marks, [f"{OTHER_PRECISION} Not trained in the same precision as most, which is {usual}: {told}{before}."]
 

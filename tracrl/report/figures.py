@@ -67,7 +67,7 @@ def plot_solved(found: Overview, path: Path) -> None:
     suites = found.suites()
     tallest = max(1, len(found.columns))
     title = f"{unit_of(found.rows).capitalize()}s solved (mean cost at most 1; dark: at every limit), final policy"
-    with panels(path, 1, len(suites), title, 3.6, 0.5 + 0.32 * tallest) as grid:
+    with panels(path, 1, len(suites), title, max(4.4, 6.4 / len(suites)), 0.5 + 0.32 * tallest) as grid:
         for axes, suite in zip(grid[0], suites, strict=True):
             counts = [solved(found, suite, column) for column in found.columns]
             shares = [100 * in_mean / of if of else 0.0 for in_mean, _, of in counts]
@@ -80,7 +80,7 @@ def plot_solved(found: Overview, path: Path) -> None:
                 told = f"{in_mean} of {of}" + (f", {safe} at every limit" if safe < in_mean else "")
                 axes.text(share + 2, place, told if of else "not run", va="center", fontsize=8, color="0.2")
             axes.set_yticks(places, [c.label for c in found.columns], fontsize=8)
-            axes.set_xlim(0, 160)  # room for the words
+            axes.set_xlim(0, 215)  # room for the words
             axes.set_xticks([0, 50, 100])
             axes.set_xlabel("per cent")
             axes.set_title(suite, fontsize=10)
@@ -95,21 +95,17 @@ def plot_scatter(found: Overview, suite: str, path: Path) -> None:
     cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
     right = max([1.6, *(1.1 * min(cell.cost, 8) for cell in cells.values())])
     low, high = min([0.0, *(c.reward for c in cells.values())]), max([1.0, *(c.reward for c in cells.values())])
-    with panels(
-        path,
-        down,
-        across,
-        f"{suite}: one dot per {unit_of(rows)}, final policy; green: safe at every limit, yellow: in the mean alone",
-        2.9,
-        2.6,
-    ) as grid:
+    title = f"{suite}: one dot per {unit_of(rows)}, final policy"
+    if len(columns) > 1:  # a single panel is too narrow for it
+        title += "; green: safe at every limit, yellow: in the mean alone"
+    with panels(path, down, across, title, 2.9, 2.6) as grid:
         flat = [axes for line in grid for axes in line]
         for axes, column in zip(flat, columns, strict=False):
             axes.axvspan(-0.1, 1, color=SAFE_COLOUR, lw=0, zorder=0)
             axes.axvline(1, **_LIMIT, zorder=1)
-            for row in rows:
-                if (cell := cells.get((row, column))) is None:
-                    continue
+            free = low  # names are written one above the other, however near the dots are
+            there = [(row, cells[row, column]) for row in rows if (row, column) in cells]
+            for row, cell in sorted(there, key=lambda item: item[1].reward):
                 # A cost far beyond the limit sits at the edge as a triangle instead of squeezing all others.
                 beyond = cell.cost > right
                 axes.scatter(
@@ -119,10 +115,12 @@ def plot_scatter(found: Overview, suite: str, path: Path) -> None:
                 )  # fmt: skip
                 if len(rows) <= 4:
                     outside = cell.cost > 0.7 * right  # its name would be cut off there
+                    at = max(cell.reward, free)
+                    free = at + 0.055 * (high - low + 0.16)
                     axes.annotate(
-                        row.label, (min(cell.cost, right * 0.97), cell.reward), fontsize=6.5, color="0.3",
-                        xytext=(-4 if outside else 4, 4), textcoords="offset points",
-                        ha="right" if outside else "left",
+                        row.label, (min(cell.cost, right * 0.97), at), fontsize=6.5, color="0.3",
+                        xytext=(-5 if outside else 5, 0), textcoords="offset points",
+                        ha="right" if outside else "left", va="center",
                     )  # fmt: skip
             axes.set_xlim(-0.1, right)
             axes.set_ylim(low - 0.08, high + 0.08)

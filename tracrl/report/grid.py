@@ -25,13 +25,13 @@ PARTLY = "mean cost at most 1 but not at every limit (2/3: at two of three; of a
 _MARKS = {"plain": "", "unsafe": "", "partly": "~", "safe": "*", "best": "**"}
 _RICH = {"plain": "", "unsafe": "bright_black", "partly": "italic", "safe": "bold", "best": "bold blue"}
 _LEGENDS = {
-    "text": f"* safe at every limit, ** the best of these in its row, ~ {PARTLY}, no mark: unsafe.",
-    "markdown": f"**Bold**: safe at every limit; ★: the best of these in its row; *italic*: {PARTLY}; plain: unsafe.",
+    "text": f"* safe at every limit, ** the best of these for its task, ~ {PARTLY}, no mark: unsafe.",
+    "markdown": f"**Bold**: safe at every limit; ★: the best of these for its task; *italic*: {PARTLY}; plain: unsafe.",
     "latex": (
         r"\textcolor{gray}{Grey}: unsafe; \textbf{bold}: safe at every limit; \textcolor{blue}{\textbf{blue}}: the "
-        rf"best of these in its row; \textit{{italic}}: {PARTLY}."
+        rf"best of these for its task; \textit{{italic}}: {PARTLY}."
     ),
-    "colours": f"Bold: safe at every limit; blue: the best of these in its row; italic: {PARTLY}; grey: unsafe.",
+    "colours": f"Bold: safe at every limit; blue: the best of these for its task; italic: {PARTLY}; grey: unsafe.",
 }
 
 
@@ -177,8 +177,9 @@ class Grid:
 
 
 def one_line(text: str) -> str:
-    """Without breaks and control characters, so that no name breaks a table."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Without breaks and control characters, so that no name breaks a table; bytes that are no text as numbers."""
+    told = re.sub("[\udc80-\udcff]", lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", text)
+    return " ".join("".join(c if c.isprintable() else " " for c in told).split())
 
 
 def csv_text(text: object) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from tracrl.report.cells import Cell, runs_in_words
+from tracrl.report.comparable import precision_marks, protocol_marks
 from tracrl.report.grid import NOTHING, Entry, Grid, Line, Style
 from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
 from tracrl.report.published import CITATION, Published, published_ablations, published_results
@@ -113,14 +114,18 @@ def statistics_grid(found: Overview, policy: Literal["final", "best"] = "final")
 def ablation_grid(ablation: Ablation) -> Grid:
     """One setting varied: ours, and where the paper prints them its numbers."""
     lines = []
+    labels = {(row, v): f"{row.label}, {ablation.symbol} {shown(v)}" for row, v in ablation.results}
+    precisions, told_precisions = precision_marks(ablation.results, labels)
+    protocols, told_protocols = protocol_marks(ablation.results)
     for row in ablation.rows():
         cells = {v: Cell.of(ablation.results[row, v], "final") for v in ablation.values if (row, v) in ablation.results}
         best = _best(list(cells.values()))
         for value, cell in cells.items():
             paper = published_value(ablation, row, value)
             told = NOTHING if paper is None else f"{_number(paper.reward)} / {_number(paper.cost)}"
-            pair = _entries(cell, best) if cell is not None else (Entry(NOTHING), Entry(NOTHING))
-            lines.append(Line(f"{row.label}, {ablation.symbol} {shown(value)}", (*pair, Entry(told))))
+            mark = precisions.get((row, value), "") + protocols.get((row, value), "")
+            pair = _entries(cell, best, mark) if cell is not None else (Entry(NOTHING), Entry(NOTHING))
+            lines.append(Line(labels[row, value], (*pair, Entry(told))))
     first = next(iter(ablation.results.values()))
     columns = {r.stack.preset for runs in ablation.results.values() for r in runs}
     changes = {
@@ -142,7 +147,7 @@ def ablation_grid(ablation: Ablation) -> Grid:
         corner="task and value",
         heads=("reward ↑", "cost ↓", "published reward / cost"),
         lines=tuple(lines),
-        notes=ablation.notes,
+        notes=(*ablation.notes, *told_precisions, *told_protocols),
     )
 
 
