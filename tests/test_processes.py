@@ -50,7 +50,7 @@ def answering() -> Iterator[Processes]:
     processes = Processes("tests.answering", "nothing", answer_seconds=20)
     processes.start()
     yield processes
-    processes.close(at_once=True)
+    processes.close()
 
 
 def ask(processes: Processes, *jobs: object) -> list[object]:
@@ -124,6 +124,18 @@ def test_to_stop_in_the_middle_does_not_wait(answering: Processes) -> None:
     assert time.monotonic() - began < 2
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_to_close_in_the_middle_does_not_wait(answering: Processes) -> None:
+    """As when an error comes from what is done with the answers, and keeps their iterator alive."""
+    ask(answering, ("hello",))
+    answering.start()
+    answers = answering.share_out([("hello",), ("stand still",), ("stand still",)], lambda _, job: job)
+    next(answers)
+    began = time.monotonic()
+    answering.close()
+    assert time.monotonic() - began < 2
+    assert len(answering) == 0
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:

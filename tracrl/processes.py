@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -28,7 +28,7 @@ from tracrl.errors import TracrlError
 
 Job = TypeVar("Job")
 SECONDS_TO_END = 3.0
-"""For all processes together; one that is in the middle of something is then ended."""
+"""For all processes together, to leave their simulators in order."""
 ATTEMPTS = 2
 """at a job whose process dies"""
 ANSWER_SECONDS = 600.0
@@ -80,6 +80,8 @@ class Processes:
         self.module, self.name = module, name
         self.answer_seconds = answer_seconds or _answer_seconds()
         self._open: dict[Connection, _Process] = {}
+        self._asked: Mapping[Connection, Any] = {}
+        """those whose answers are awaited"""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -124,6 +126,7 @@ class Processes:
         """
         asked: dict[Connection, tuple[Job, int, float]] = {}
         """job, attempts at it before, and the time by which there should be an answer"""
+        self._asked = asked
         waiting = iter(jobs)
         again: list[tuple[Job, int]] = []
 
@@ -160,7 +163,7 @@ class Processes:
                     yield asked.pop(connection)[0], answer
         finally:
             if asked:  # left in the middle: answers that are still under way must not be taken for later ones
-                self.close(at_once=True)
+                self.close()
 
     def receive(self, connection: Connection) -> Any:
         """The next answer of one process."""
@@ -174,11 +177,11 @@ class Processes:
             raise WorkerError(answer.message)
         return answer
 
-    def close(self, at_once: bool = False) -> None:
-        """End the processes; ``at_once``: also in the middle of something."""
+    def close(self) -> None:
+        """End the processes: at once where they are in the middle of something, whose answer nobody awaits any more."""
         for connection in self._open:
             connection.close()
-        patience = time.monotonic() + (0.0 if at_once else SECONDS_TO_END)
+        patience = time.monotonic() + (0.0 if self._asked else SECONDS_TO_END)
         for opened in self._open.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 opened.process.wait(timeout=max(0.0, patience - time.monotonic()))
@@ -186,6 +189,7 @@ class Processes:
             opened.process.wait()
             opened.log.close()
         self._open.clear()
+        self._asked = {}
 
     def _replace(self, connection: Connection) -> None:
         """Start another process in the place of a dead one."""
