@@ -25,7 +25,7 @@ def size_of(png: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_the_scatter_has_a_panel_a_limit(five: Episodes, tmp_path: Path) -> None:
+def test_the_scatter_has_one_panel_per_limit(five: Episodes, tmp_path: Path) -> None:
     for count, limits in enumerate([[5], [5, 6], [5, 6, 8]], start=1):
         plot_scatter(five, tmp_path / f"{count}.png", limits)
     widths = [size_of(tmp_path / f"{count}.png")[0] for count in (1, 2, 3)]

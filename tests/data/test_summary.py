@@ -26,15 +26,15 @@ def printed(summary: Any, width: int = 100) -> str:
 
 
 def test_the_facts(five: Episodes) -> None:
-    facts = summarise(five, [5])
-    assert (facts.name, facts.task, facts.made_by) == ("five.hdf5", None, "hand")
-    assert (facts.episodes, facts.transitions, facts.terminated) == (5, 10, 0)
-    assert (facts.observation_size, facts.action_size) == (1, 1)
-    assert (facts.lengths.low, facts.lengths.median, facts.lengths.high) == (1, 2, 3)
-    assert (facts.returns.low, facts.returns.median, facts.returns.high) == (10, 30, 50)
-    assert (facts.costs.low, facts.costs.median, facts.costs.high) == (0, 5, 12)
-    assert facts.dsrl is None
-    assert facts.fingerprint == five.fingerprint
+    summary = summarise(five, [5])
+    assert (summary.name, summary.task, summary.made_by) == ("five.hdf5", None, "hand")
+    assert (summary.episodes, summary.transitions, summary.terminated) == (5, 10, 0)
+    assert (summary.observation_size, summary.action_size) == (1, 1)
+    assert (summary.lengths.low, summary.lengths.median, summary.lengths.high) == (1, 2, 3)
+    assert (summary.returns.low, summary.returns.median, summary.returns.high) == (10, 30, 50)
+    assert (summary.costs.low, summary.costs.median, summary.costs.high) == (0, 5, 12)
+    assert summary.dsrl is None
+    assert summary.fingerprint == five.fingerprint
 
 
 def test_the_sets_at_a_limit(five: Episodes) -> None:
@@ -65,15 +65,15 @@ def test_limits_at_which_nothing_or_everything_is_safe(five: Episodes) -> None:
 
 def test_a_known_task_brings_its_limits_scores_and_dsrls_constants() -> None:
     task = get_task("BallRun")
-    facts = summarise(load_dataset("BallRun"))
-    assert [at.limit for at in facts.limits] == [10, 20, 40]
-    assert [at.safe for at in facts.limits] == [200, 282, 486]
-    best = facts.limits[0].best_safe_return
+    summary = summarise(load_dataset("BallRun"))
+    assert [at.limit for at in summary.limits] == [10, 20, 40]
+    assert [at.safe for at in summary.limits] == [200, 282, 486]
+    best = summary.limits[0].best_safe_return
     assert best is not None
-    assert facts.limits[0].best_safe_score == pytest.approx(
+    assert summary.limits[0].best_safe_score == pytest.approx(
         (best - task.min_return) / (task.max_return - task.min_return)
     )
-    assert facts.dsrl == {
+    assert summary.dsrl == {
         "episodes": 940,
         "longest": 100,
         "lowest_return": task.min_return,
@@ -107,8 +107,8 @@ def test_coverage_is_the_share_of_occupied_cells() -> None:
 
 
 def test_as_plain_values(five: Episodes) -> None:
-    facts = summarise(five, [5], name="mine")
-    plain = json.loads(json.dumps(facts.to_dict()))
+    summary = summarise(five, [5], name="mine")
+    plain = json.loads(json.dumps(summary.to_dict()))
     assert plain["name"] == "mine"
     assert plain["limits"][0]["safe"] == 3
     assert plain["returns"] == {"low": 10, "median": 30, "high": 50}

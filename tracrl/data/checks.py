@@ -57,12 +57,12 @@ def check_rows(arrays: Mapping[str, Any], where: str) -> None:
 
 def check_keys(found: list[str], where: str) -> None:
     """Every required key is there; a likely misspelling is named."""
-    strangers = [name for name in found if name not in KNOWN]
+    unknown = [name for name in found if name not in KNOWN]
     missing = [key for key in REQUIRED if key not in found][:1]
     if not missing and not any(key in found for key in ENDS):
         missing = list(ENDS)
     for key in missing:
-        if near := difflib.get_close_matches(key, strangers, n=1, cutoff=0.6):
+        if near := difflib.get_close_matches(key, unknown, n=1, cutoff=0.6):
             raise TracrlError(f"{where}: the array '{key}' is missing: rename '{near[0]}' to '{key}'.")
     if missing:
         wanted = " or ".join(f"'{key}'" for key in missing)
@@ -71,7 +71,7 @@ def check_keys(found: list[str], where: str) -> None:
     # An array that may be missing would be passed over in silence when misspelt: without 'timeouts', for one,
     # episodes run into each other.
     for key in KNOWN:
-        if key not in found and (near := difflib.get_close_matches(key, strangers, n=1, cutoff=0.9)):
+        if key not in found and (near := difflib.get_close_matches(key, unknown, n=1, cutoff=0.9)):
             raise TracrlError(f"{where}: there is an array '{near[0]}' and no '{key}': rename it to '{key}'.")
 
 

@@ -21,7 +21,7 @@ Normaliser = Literal["safe", "all"]
 ShortEpisodes = Literal["mask", "drop"]
 
 MOST_SEGMENTS = 1_000_000
-STEPS_A_DRAW = 6  # an episode of T steps gives ⌊(T − L) / 6⌋ segments of L steps
+STEPS_PER_DRAW = 6  # an episode of T steps gives ⌊(T − L) / 6⌋ segments of L steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def cut_segments(
         episode = pool
         start = np.zeros(len(pool), np.int64)
     else:
-        draws = min(len(pool) * max(1, (longest - horizon) // STEPS_A_DRAW), MOST_SEGMENTS)
+        draws = min(len(pool) * max(1, (longest - horizon) // STEPS_PER_DRAW), MOST_SEGMENTS)
         episode = pool[generator.integers(len(pool), size=draws)]
         start = generator.integers(np.maximum(data.lengths[episode] - horizon, 0) + 1)
     return Segments(
