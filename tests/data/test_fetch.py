@@ -53,6 +53,7 @@ class Behaviour:
     odd_length: str | None = None  # said instead of Content-Length in answers to Range
     redirect: str | None = None
     head_status: int = 200
+    hang_up: int = 0  # so many first questions are left without an answer
     requests: list[dict[str, str]] = field(default_factory=list)
     sent: int = 0
 
@@ -70,6 +71,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         does = self.behaviour
         self.close_connection = True
+        if does.hang_up > 0:
+            does.hang_up -= 1
+            return
         for byte in b"HTTP/1.1 200 OK" if does.slow_headers else b"":
             self.wfile.write(bytes([byte]))
             time.sleep(does.slow_headers)
@@ -369,6 +373,16 @@ def test_a_server_without_content_length_serves(
 ) -> None:
     server.length = False
     assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+
+
+def test_a_connection_closed_before_the_answer_is_made_again(
+    task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path
+) -> None:
+    server.hang_up = module.TRIES - 1
+    assert fetch(task, base_url=url, directory=tmp_path).read_bytes() == content
+    server.hang_up = module.TRIES
+    with pytest.raises(TracrlError, match=r"could not be downloaded .*Server disconnected without sending a resp"):
+        fetch(task, base_url=url, directory=tmp_path / "other")
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

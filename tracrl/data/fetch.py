@@ -249,11 +249,14 @@ class _Download:
 
     def _is_passing(self, error: Exception) -> bool:
         """Whether it may be different the next time: not for a host that never answered, nor for a full disk."""
+        import httpx2  # what huggingface_hub speaks HTTP with
+
         if status := _status_of(error):
             return status in _PASSING
         if isinstance(error, TracrlError) or (isinstance(error, OSError) and error.errno is not None):
             return False
-        return self.part is not None
+        # A connection may be closed just when it is used again.
+        return self.part is not None or isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError)
 
     def _sentence(self, error: BaseException) -> Exception:
         from huggingface_hub.errors import HfHubHTTPError
