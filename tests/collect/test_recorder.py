@@ -7,7 +7,8 @@ import pytest
 
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Silence
-from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
+from tracrl.collect.recorder import Recorder, RecorderSettings
+from tracrl.collect.recording import Recording
 from tracrl.collect.rollout import Order, Rollout
 from tracrl.envs.environment import EnvSpec
 from tracrl.envs.pool import EnvPool

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.collect.behaviour import GaussianBehaviour
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Front, Progress
+from tracrl.collect.recording import Recording
 from tracrl.collect.rollout import Order, Rollout
 from tracrl.envs.pool import EnvPool
 
@@ -44,6 +45,8 @@ class LearnerSettings:
     """share of episodes with the lowest penalty, and with the highest"""
     snapshots: tuple[float, ...] = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     """shares of the training after which the policy is kept for the recording"""
+    recorded: float = 0.5
+    """the episodes of the last so much of the training may enter the data set too"""
     ppo: PPOSettings = field(default_factory=PPOSettings)
 
 
@@ -74,12 +77,19 @@ class Learner:
         """mean steps of an episode in the last round, the guess for the next"""
         self.snapshots: list[Snapshot] = []
         self.front = Front()
+        self.recording = Recording()
+        """episodes of the training, each with the number of the snapshot before it"""
+        self._files: list[int] = []
+        """how many of them were saved in all, after each of the files beside the checkpoint"""
 
     def run(self, checkpoint: Path | None, progress: Progress) -> list[Snapshot]:
         """Train to the end, from the checkpoint where there is one."""
         if checkpoint is not None and checkpoint.exists():
             with restoring(checkpoint):
                 self.restore(Checkpoint.load(checkpoint))
+            for number in range(len(self._files)):
+                with restoring(_beside(checkpoint, number)):
+                    self.recording.unpack(Checkpoint.load(_beside(checkpoint, number)))
         progress.learning(self.done, self.steps, self.front)
         saved = time.monotonic()
         while self.done < self.steps:
@@ -88,6 +98,7 @@ class Learner:
             progress.learning(self.done, self.steps, self.front)
             due = self.done >= self.steps or time.monotonic() - saved > CHECKPOINT_SECONDS
             if checkpoint is not None and due:
+                self._save_recording(checkpoint)
                 self.checkpoint().save(checkpoint)
                 saved = time.monotonic()
         return self.snapshots
@@ -108,6 +119,8 @@ class Learner:
         generator = np.random.default_rng((self.seed, _SHUFFLING, self.round))
         self.ppo.update(rollouts, penalties, pace, generator)
         self._see(rollouts)
+        if self.done >= (1 - settings.recorded) * self.steps:
+            self.recording.add([replace(order, behaviour=len(self.snapshots) - 1) for order in orders], rollouts)
         self.front.add(penalties, rollouts, settings.highest_penalty)
         self.done += sum(len(rollout) for rollout in rollouts)
         self.round += 1
@@ -123,6 +136,7 @@ class Learner:
             "length": self.length,
             "snapshots": [snapshot.step for snapshot in self.snapshots],
             "front": self.front.recent,
+            "recorded": self._files,
         }
         return Checkpoint(self.done, tensors, facts)
 
@@ -131,11 +145,18 @@ class Learner:
         self.done, self.round = checkpoint.step, int(checkpoint.metadata["round"])
         self.length = float(checkpoint.metadata["length"])
         self.front = Front([tuple(item) for item in checkpoint.metadata["front"]])
+        self._files = list(checkpoint.metadata["recorded"])
         self.snapshots = []
         for i, step in enumerate(checkpoint.metadata["snapshots"]):
             prefix = f"snapshot.{i}."
             named = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
             self.snapshots.append(Snapshot(step, unpack(named)))
+
+    def _save_recording(self, checkpoint: Path) -> None:
+        """Before the checkpoint that counts on it."""
+        if saved := self.recording.part(self._files[-1] if self._files else 0):
+            saved.pack(len(self._files)).save(_beside(checkpoint, len(self._files)))
+            self._files.append(len(self.recording))
 
     def _warm_up(self) -> None:
         """See a first few episodes, so that the first update already has normalised observations."""
@@ -163,6 +184,10 @@ class Learner:
 
     def _due_at(self, step: int) -> int:
         return sum(step >= share * self.steps for share in self.settings.snapshots)
+
+
+def _beside(checkpoint: Path, number: int) -> Path:
+    return checkpoint.with_name(f"{checkpoint.stem}{number:03}.safetensors")
 
 
 @contextlib.contextmanager

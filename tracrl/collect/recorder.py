@@ -11,19 +11,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.learner import spread
-from tracrl.collect.progress import Coverage, Progress
+from tracrl.collect.progress import Progress
+from tracrl.collect.recording import Recording
 from tracrl.collect.rollout import Order, Rollout
-from tracrl.collect.thinning import cell_of
+from tracrl.collect.thinning import EVERYWHERE, FRONT, Region, cell_of, nearness
 from tracrl.envs.pool import EnvPool
 
 _RECORDING = 3  # the purpose that random numbers are drawn for, beside the learner's
@@ -33,8 +33,10 @@ _RECORDING = 3  # the purpose that random numbers are drawn for, beside the lear
 class RecorderSettings:
     """How episodes are drawn for the recording."""
 
-    candidates: float = 2.0
-    """episodes played for each one that is kept"""
+    candidates: float = 1.5
+    """episodes to choose from for each one that is kept, those of the learning counted"""
+    fresh: float = 0.4
+    """of these, at least so many are played for the recording"""
     rounds: int = 16
     blind_rounds: int = 8
     alike: float = 0.75
@@ -55,32 +57,6 @@ class RecorderSettings:
     """at most this share of the actions of such an episode"""
 
 
-@dataclass
-class Recording:
-    """Candidates so far, each with the order that it was played by."""
-
-    orders: list[Order]
-    rollouts: list[Rollout]
-
-    def add(self, orders: Sequence[Order], rollouts: Sequence[Rollout]) -> None:
-        self.orders += orders
-        self.rollouts += rollouts
-
-    @property
-    def costs(self) -> NDArray[np.float64]:
-        return np.array([rollout.costs.sum(dtype=np.float64) for rollout in self.rollouts])
-
-    @property
-    def returns(self) -> NDArray[np.float64]:
-        return np.array([rollout.rewards.sum(dtype=np.float64) for rollout in self.rollouts])
-
-    def coverage(self, limits: Sequence[float]) -> Coverage:
-        costs = self.costs
-        safe = [int((costs <= limit).sum()) for limit in limits]
-        counts = tuple((limit, n, len(costs) - n) for limit, n in zip(limits, safe, strict=True))
-        return Coverage(len(np.unique(cell_of(costs, self.returns))), counts)
-
-
 class Recorder:
     """Plays candidates round by round; each round is a file, so that a recording can go on where it stopped."""
 
@@ -95,31 +71,44 @@ class Recorder:
         share: float,
         highest_penalty: float,
         settings: RecorderSettings,
+        region: Region = EVERYWHERE,
+        front: float = FRONT,
+        learned: Recording | None = None,
     ):
-        """``share`` of the episodes is to be safe, and as much unsafe, at each limit."""
+        """``share`` of the episodes is to be safe, and as much unsafe, at each limit.
+
+        More are played in the ``region``, and near the ``front`` (:func:`~tracrl.collect.thinning.thin`). ``learned``
+        are episodes that the behaviours have played already, while they were learned.
+        """
         self.pool, self.episodes, self.seed, self.limits = pool, episodes, seed, limits
         self.needed, self.highest_penalty, self.settings = math.ceil(share * episodes), highest_penalty, settings
         self.behaviours = dict(enumerate(behaviours))
-        self.recording = Recording([], [])
+        self.region, self.front = region, front
+        self.recording = Recording()
+        if learned is not None:
+            self.recording.add(learned.orders, learned.rollouts)
+        self.learned = len(self.recording)
 
     def run(self, directory: Path | None, progress: Progress) -> Recording:
         settings = self.settings
-        total = math.ceil(self.episodes * settings.candidates)
+        fresh = max(settings.fresh * self.episodes, settings.candidates * self.episodes - self.learned)
+        total = math.ceil(fresh)
         sizes = [len(part) for part in np.array_split(np.arange(total), settings.rounds) if len(part)]
         files = [] if directory is None else [directory / f"round{i:02}.safetensors" for i in range(len(sizes))]
         before = list(itertools.takewhile(Path.exists, files))
         for file in before:
             with restoring(file):
-                self.recording.add(*_load(Checkpoint.load(file)))
-        progress.recording(len(self.recording.orders), total, self.recording.coverage(self.limits) if before else None)
+                self.recording.unpack(Checkpoint.load(file))
+        covered = self.recording.coverage(self.limits) if before else None
+        progress.recording(len(self.recording) - self.learned, total, covered)
         for number in range(len(before), len(sizes)):
             generator = np.random.default_rng((self.seed, _RECORDING, number))
             orders = self.orders(sizes[number], generator, blind=number < settings.blind_rounds)
             rollouts = self._play(orders, total, progress)
             if files:
-                _save(orders, rollouts, number).save(files[number])
+                Recording(orders, rollouts).pack(number).save(files[number])
             self.recording.add(orders, rollouts)
-            progress.recording(len(self.recording.orders), total, self.recording.coverage(self.limits))
+            progress.recording(len(self.recording) - self.learned, total, self.recording.coverage(self.limits))
         return self.recording
 
     def orders(self, count: int, generator: np.random.Generator, blind: bool) -> list[Order]:
@@ -132,7 +121,7 @@ class Recorder:
         ]
 
     def _play(self, orders: Sequence[Order], total: int, progress: Progress) -> list[Rollout]:
-        done = len(self.recording.orders)
+        done = len(self.recording) - self.learned
 
         def played(_: Rollout) -> None:
             nonlocal done
@@ -165,11 +154,11 @@ class Recorder:
         )
 
     def _parents(self, count: int, generator: np.random.Generator) -> list[Order]:
-        """Orders of recorded episodes: of sparse cells, of the kind that is short at a limit, of the best safe ones."""
+        """Orders of recorded episodes: of sparse cells by the front, of kinds short at a limit, of the best safe."""
         costs, returns = self.recording.costs, self.recording.returns
         cells = cell_of(costs, returns)
         _, place, filled = np.unique(cells, return_inverse=True, return_counts=True)
-        weight = 1.0 / filled[place]
+        weight = nearness(costs, returns, self.region, self.front) / filled[place]
         picked = []
         wanted = round(count * self.settings.alike)
         special = [*self._scarce(costs), *self._best_safe(costs, returns)]
@@ -214,28 +203,3 @@ class Recorder:
             noise=float(np.clip(order.noise + generator.normal(0, 0.1), 0, self.settings.most_noise)),
             random=float(np.clip(order.random * generator.uniform(0.7, 1.3), 0, 1)),
         )
-
-
-def _save(orders: Sequence[Order], rollouts: Sequence[Rollout], number: int) -> Checkpoint:
-    arrays = {
-        name: np.concatenate([getattr(rollout, name) for rollout in rollouts])
-        for name in ("observations", "actions", "rewards", "costs")
-    }
-    arrays["lengths"] = np.array([len(rollout) for rollout in rollouts])
-    arrays["terminated"] = np.array([rollout.terminated for rollout in rollouts])
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return Checkpoint(number, tensors, {"orders": [asdict(order) for order in orders]})
-
-
-def _load(checkpoint: Checkpoint) -> tuple[list[Order], list[Rollout]]:
-    arrays = {name: tensor.numpy() for name, tensor in checkpoint.tensors.items()}
-    ends = np.cumsum(arrays["lengths"])[:-1]
-    # An episode of T steps has T + 1 observations.
-    observation_ends = np.cumsum(arrays["lengths"] + 1)[:-1]
-    parts = zip(
-        np.split(arrays["observations"], observation_ends),
-        *(np.split(arrays[name], ends) for name in ("actions", "rewards", "costs")),
-        arrays["terminated"].tolist(),
-        strict=True,
-    )
-    return [Order(**order) for order in checkpoint.metadata["orders"]], [Rollout(*part) for part in parts]

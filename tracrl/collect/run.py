@@ -20,9 +20,10 @@ from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.driver import DRIVERS
 from tracrl.collect.learner import Learner, LearnerSettings
 from tracrl.collect.progress import Progress, Silence
-from tracrl.collect.recorder import Recorder, RecorderSettings, Recording
+from tracrl.collect.recorder import Recorder, RecorderSettings
+from tracrl.collect.recording import Recording
 from tracrl.collect.rollout import to_box
-from tracrl.collect.thinning import CELLS, SHARE, thin
+from tracrl.collect.thinning import CELLS, EVERYWHERE, FRONT, SHARE, Region, thin
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
 from tracrl.data.summary import default_limits
@@ -48,6 +49,10 @@ class CollectSettings:
     """cells along each axis of the plane, for the thinning"""
     share: float = SHARE
     """share of the episodes that is to be safe, and unsafe, at each limit"""
+    front: float = FRONT
+    """how much more episodes are kept near the best return for their cost"""
+    crop: bool = True
+    """whether to prefer episodes in the region of the plane that DSRL's data of the task lie in"""
 
 
 def collect(
@@ -89,12 +94,15 @@ def collect(
     if _open(path, parts, recipe, resume):
         return path
     known = _limits(spec, limits)
+    region = _region(spec) if settings.crop else EVERYWHERE
     with EnvPool(spec, workers) as pool, progress:
         write_json(parts / RECIPE, recipe)
         behaviours: Sequence[Behaviour] = DRIVERS
         origins: list[dict[str, Any]] = [{"driver": driver.name} for driver in DRIVERS]
+        learned = None
         if recipe["steps"]:
-            snapshots = Learner(pool, steps, seed, settings.learner, known).run(parts / LEARNER, progress)
+            learner = Learner(pool, steps, seed, settings.learner, known)
+            snapshots, learned = learner.run(parts / LEARNER, progress), learner.recording
             behaviours = [snapshot.behaviour for snapshot in snapshots]
             origins = [{"step": snapshot.step} for snapshot in snapshots]
         recorder = Recorder(
@@ -106,6 +114,9 @@ def collect(
             share=settings.share,
             highest_penalty=settings.learner.highest_penalty,
             settings=settings.recorder,
+            region=region,
+            front=settings.front,
+            learned=learned,
         )
         recording = recorder.run(parts, progress)
         info = pool.info
@@ -119,6 +130,8 @@ def collect(
         cells=settings.cells,
         share=settings.share,
         seed=seed,
+        region=region,
+        front=settings.front,
     )
     metadata = _metadata(spec, info, recipe, origins, [recording.orders[n].behaviour for n in kept])
     write_hdf5(replace(candidates.select(kept), metadata=metadata), path, compact=compact)
@@ -148,6 +161,14 @@ def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:
     if limits is not None:
         return tuple(float(limit) for limit in limits)
     return get_task(spec.name).limits if spec.is_task else ()
+
+
+def _region(spec: EnvSpec) -> Region:
+    """Where DSRL's data of a task lie, and room for episodes that are unsafe at its highest limit."""
+    if not spec.is_task:
+        return EVERYWHERE
+    task = get_task(spec.name)
+    return Region(max(task.max_cost, 2 * max(task.limits)), task.min_return)
 
 
 def _recipe(

@@ -1,0 +1,294 @@
+"""A slice of the benchmark on one machine: collect, train on its GPU and evaluate on its cores, side by side.
+
+    python tools/benchmark_slice.py WORK --seconds 3000 --collect PointCircle1:2000000:1000:3 --train BallRun
+
+Everything lies in WORK, and the same command goes on where it stopped. ``--collect TASK:STEPS:EPISODES:PROCESSES``
+makes the data of a task; ``--train TASK`` takes those at hand. Each task is trained by TraC, BC-Safe and BC-All with
+three seeds at its limits, and every final policy plays 20 episodes. At the end ``--out`` holds ``results.tar.gz``: run
+directories without policies and checkpoints, what the data hold, and how long each job took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+SEEDS = (0, 10, 20)
+EPISODES = 20
+MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "clone_rate": 3e-4, "rate": 3e-5}
+"""TraC's fast preset, but slower: for tasks on which that is not yet safe."""
+STACKS = (("trac", "fast"), ("bc-safe", "fast"), ("bc-all", "fast"), ("trac", "middle"))
+LATER = (("trac", "full"),)
+
+
+@dataclass
+class Job:
+    """One process of the slice: what it runs, what it needs, and the file that says it is done."""
+
+    name: str
+    words: list[str]
+    done: Path
+    cores: int
+    after: Path | None = None
+    """a file that must be there first"""
+    gpu: bool = False
+    rank: int = 0
+    """the lowest first"""
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    began: float = 0.0
+    tries: int = 0
+
+    @property
+    def ready(self) -> bool:
+        return self.process is None and self.tries < 2 and (self.after is None or self.after.exists())
+
+
+def jobs_of(work: Path, options: argparse.Namespace) -> Iterator[Job]:
+    """All jobs of the slice."""
+    collected = [entry.split(":") for entry in options.collect]
+    for rank, (task, steps, episodes, processes) in enumerate(collected):
+        words = ["collect", str(work), task, steps, episodes, processes, str(int(task in options.even))]
+        yield Job(f"collect {task}", words, data_of(work, task), int(processes), rank=1000 + rank)
+    tasks = [*options.train, *(entry[0] for entry in collected)]
+    sources = [(task, task) for task in tasks] + [(task, f"{task}-even") for task in tasks if task in options.even]
+    for rank, (task, source) in enumerate(sources):
+        data = data_of(work, source) if source != task or task not in options.train else None
+        for stacks, first in ((STACKS, 0), (LATER if task in options.full and source == task else (), 500)):
+            if stacks:
+                named = [f"{method}:{preset}" for method, preset in stacks]
+                last = work / "runs" / source / f"{stacks[-1][0]}-{stacks[-1][1]}" / "policy.safetensors"
+                words = ["train", str(work), task, source, *named]
+                yield Job(f"train {source} {named[-1]}", words, last, 1, data, gpu=True, rank=first + rank)
+            for method, preset in stacks:
+                run = work / "runs" / source / f"{method}-{preset}"
+                words = ["evaluate", str(run), task, str(options.players)]
+                after = run / "policy.safetensors"
+                name = f"evaluate {source} {method} {preset}"
+                yield Job(name, words, run / "scores.json", options.players, after, rank=first + rank)
+
+
+def data_of(work: Path, source: str) -> Path:
+    return work / "data" / f"{source}.hdf5"
+
+
+def run_slice(options: argparse.Namespace) -> None:
+    """Start what fits, wait, and stop at the deadline."""
+    began = time.monotonic()
+    work: Path = options.work
+    (work / "logs").mkdir(parents=True, exist_ok=True)
+    jobs = sorted(jobs_of(work, options), key=lambda job: job.rank)
+    running: list[Job] = []
+    while time.monotonic() - began < options.seconds:
+        for job in [job for job in running if job.process is not None and job.process.poll() is not None]:
+            running.remove(job)
+            finish(job, work)
+        waiting = [job for job in jobs if job.ready and not job.done.exists()]
+        if not running and not waiting:
+            break
+        for job in waiting:
+            busy = sum(other.cores for other in running)
+            on_gpu = sum(other.gpu for other in running)
+            long = sum(other.gpu and other.rank >= 500 for other in running)
+            if busy + job.cores > options.cores or (job.gpu and on_gpu >= options.trainers):
+                continue
+            if job.gpu and job.rank >= 500 and long >= options.trainers - 1:
+                continue
+            start(job, work)
+            running.append(job)
+        time.sleep(0.5)
+    for job in running:
+        assert job.process is not None
+        os.killpg(job.process.pid, signal.SIGKILL)
+    if options.out is not None:
+        pack(work, options.out, jobs)
+
+
+def start(job: Job, work: Path) -> None:
+    log = (work / "logs" / f"{job.name.replace(' ', '-').replace(':', '-')}.log").open("ab")
+    job.process = subprocess.Popen(
+        [sys.executable, __file__, *job.words], stdout=log, stderr=log, start_new_session=True
+    )
+    job.began, job.tries = time.monotonic(), job.tries + 1
+
+
+def finish(job: Job, work: Path) -> None:
+    assert job.process is not None
+    line = {"job": job.name, "seconds": round(time.monotonic() - job.began, 1), "code": job.process.returncode}
+    job.process = None
+    print(json.dumps(line), flush=True)
+    with (work / "timing.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def pack(work: Path, out: Path, jobs: list[Job]) -> None:
+    """Everything that is small; then policies, those that were not evaluated first, as far as there is room."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(out / "results.tar.gz", "w:gz", compresslevel=6) as tar:
+        for path in sorted(work.rglob("*")):
+            small = path.suffix in (".json", ".jsonl", ".csv", ".log", ".npz") and path.stat().st_size < 4_000_000
+            if small and path.is_file() and ".part" not in str(path):
+                tar.add(path, path.relative_to(work))
+    policies = sorted(work.glob("runs/*/*/policy.safetensors"), key=lambda p: (p.with_name("scores.json").exists(), p))
+    wanted = [p for p in policies if not p.with_name("scores.json").exists() or "trac" in p.parent.name]
+    for number in range(6):
+        with tarfile.open(out / f"policies{number}.tar", "w") as tar:
+            size = 0
+            while wanted and size + wanted[0].stat().st_size < 15_000_000:
+                size += wanted[0].stat().st_size
+                tar.add(wanted[0], wanted[0].relative_to(work))
+                wanted.pop(0)
+    print(json.dumps({"left": [job.name for job in jobs if not job.done.exists()]}), flush=True)
+
+
+def collect_data(work: str, task: str, steps: str, episodes: str, processes: str, even: str) -> None:
+    """The data of a task; ``even``: beside them another choice from the same candidates, spread evenly."""
+    from tracrl.cli import console
+    from tracrl.collect import run as collecting
+    from tracrl.collect.progress import Terminal
+
+    path = data_of(Path(work), task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if int(even):
+        keep_candidates(collecting, Path(work), task, int(episodes))
+    collecting.collect(
+        task,
+        steps=int(steps),
+        episodes=int(episodes),
+        out=path,
+        workers=int(processes),
+        resume=True,
+        compact=True,
+        progress=Terminal(console),
+    )
+    describe_data(Path(work), task)
+
+
+def keep_candidates(collecting: Any, work: Path, task: str, episodes: int) -> None:
+    """Have the collection also write an evenly thinned data set, as before there was a front."""
+    from tracrl.collect.thinning import thin
+    from tracrl.data.hdf5 import write_hdf5
+    from tracrl.tasks.table import get_task
+
+    make = collecting._episodes
+
+    def episodes_of(*given: Any) -> Any:
+        candidates = make(*given)
+        limits = get_task(task).limits
+        kept = thin(candidates.total_costs, candidates.returns, episodes, limits=limits, front=0.0)
+        chosen = replace(candidates.select(kept), metadata={"task": task, "made_by": "evenly thinned"})
+        write_hdf5(chosen, data_of(work, f"{task}-even"), compact=True)
+        describe_data(work, f"{task}-even")
+        return candidates
+
+    collecting._episodes = episodes_of
+
+
+def describe_data(work: Path, source: str) -> None:
+    """What the data hold, and the cost and return of each episode."""
+    import numpy as np
+
+    from tracrl.data.summary import summarise
+    from tracrl.data.locate import load_dataset
+
+    data = load_dataset(data_of(work, source), task=source.removesuffix("-even"))
+    (work / "data" / f"{source}.json").write_text(json.dumps(asdict(summarise(data)), indent=1))
+    np.savez_compressed(work / "data" / f"{source}.npz", costs=data.total_costs, returns=data.returns)
+
+
+def train_stacks(work: str, task: str, source: str, *stacks: str) -> None:
+    """Nine runs of each method on the GPU."""
+    import torch
+
+    from tracrl.data.locate import load_dataset
+    from tracrl.methods.registry import get_method
+    from tracrl.tasks.table import get_task
+    from tracrl.train import fit as training
+
+    if not _has("tensorboard"):
+        training.TensorBoardLog = _NoLog  # type: ignore[misc, assignment]
+    file = data_of(Path(work), source)
+    data = load_dataset(file, task=task) if file.exists() else load_dataset(task)
+    known = get_task(task)
+    for stack in stacks:
+        name, _, preset = stack.partition(":")
+        method = get_method(name).preset(known.suite, "fast" if preset == "middle" else preset)
+        if preset == "middle":
+            scale = method.updates / 10_000  # type: ignore[attr-defined]
+            longer = {key: int(MIDDLE[key] * scale) for key in ("updates", "clone_updates")}
+            method = replace(method, **{**MIDDLE, **longer})
+        out = Path(work) / "runs" / source / f"{name}-{preset}"
+        began = time.monotonic()
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        training.fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device)
+        (out / "checkpoint.safetensors").unlink(missing_ok=True)
+        facts = {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
+        if device == "cuda":
+            facts["machine"] = torch.cuda.get_device_name()
+        (out / "training.json").write_text(json.dumps(facts))
+
+
+def evaluate_run(run: str, task: str, processes: str) -> None:
+    """20 episodes of every final policy. One that does not depend on the limit plays once for all limits."""
+    import numpy as np
+
+    from tracrl.evaluation.evaluate import SimulatorPool
+    from tracrl.evaluation.scores import Scores
+    from tracrl.policies.load import load_policy
+
+    policy = load_policy(Path(run))
+    limits, seeds = policy.metadata.limits, policy.metadata.seeds
+    once = "bc-all" in run
+    with SimulatorPool(task, int(processes)) as pool:
+        scores = pool.evaluate(policy[list(range(len(SEEDS)))] if once else policy, episodes=EPISODES)
+    if once:
+        times = len(limits) // len(SEEDS)
+        played = (np.tile(part, (times, 1)) for part in (scores.returns, scores.costs, scores.lengths))
+        scores = Scores(task, limits, seeds, *played)
+    scores.save(Path(run) / "scores.json")
+
+
+def _has(module: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(module) is not None
+
+
+class _NoLog:
+    def __init__(self, *_: object) -> None: ...
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def main() -> None:
+    if sys.argv[1:] and sys.argv[1] in (steps := {"collect": collect_data, "train": train_stacks}):
+        return steps[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1:] and sys.argv[1] == "evaluate":
+        return evaluate_run(*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--players", type=int, default=4, help="simulator processes of an evaluation")
+    parser.add_argument("--trainers", type=int, default=3, help="trainings side by side on the GPU")
+    parser.add_argument("--collect", nargs="*", default=[], metavar="TASK:STEPS:EPISODES:PROCESSES")
+    parser.add_argument("--train", nargs="*", default=[], help="tasks whose data are at hand")
+    parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
+    parser.add_argument("--full", nargs="*", default=[], help="tasks to train with TraC's full preset too")
+    return run_slice(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
