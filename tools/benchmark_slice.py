@@ -114,16 +114,22 @@ def run_slice(options: argparse.Namespace) -> None:
 
 
 def start(job: Job, work: Path) -> None:
-    log = (work / "logs" / f"{job.name.replace(' ', '-').replace(':', '-')}.log").open("ab")
+    log = log_of(job, work).open("ab")
     job.process = subprocess.Popen(
         [sys.executable, __file__, *job.words], stdout=log, stderr=log, start_new_session=True
     )
     job.began, job.tries = time.monotonic(), job.tries + 1
 
 
+def log_of(job: Job, work: Path) -> Path:
+    return work / "logs" / f"{job.name.replace(' ', '-').replace(':', '-')}.log"
+
+
 def finish(job: Job, work: Path) -> None:
     assert job.process is not None
     line = {"job": job.name, "seconds": round(time.monotonic() - job.began, 1), "code": job.process.returncode}
+    if job.process.returncode:
+        print(log_of(job, work).read_text(errors="replace")[-600:])
     job.process = None
     print(json.dumps(line), flush=True)
     with (work / "timing.jsonl").open("a") as file:
