@@ -158,7 +158,8 @@ class Recorder:
         costs, returns = self.recording.costs, self.recording.returns
         cells = cell_of(costs, returns)
         _, place, filled = np.unique(cells, return_inverse=True, return_counts=True)
-        weight = nearness(costs, returns, self.region, self.front) / filled[place]
+        # Outside the region only where all of a kind are.
+        weight = (nearness(costs, returns, self.region, self.front) + 1e-9) / filled[place]
         picked = []
         wanted = round(count * self.settings.alike)
         special = [*self._scarce(costs), *self._best_safe(costs, returns)]
