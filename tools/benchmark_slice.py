@@ -203,8 +203,8 @@ def describe_data(work: Path, source: str) -> None:
     """What the data hold, and the cost and return of each episode."""
     import numpy as np
 
-    from tracrl.data.summary import summarise
     from tracrl.data.locate import load_dataset
+    from tracrl.data.summary import summarise
 
     data = load_dataset(data_of(work, source), task=source.removesuffix("-even"))
     (work / "data" / f"{source}.json").write_text(json.dumps(asdict(summarise(data)), indent=1))

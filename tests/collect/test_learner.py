@@ -76,7 +76,8 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(
 
     monkeypatch.setattr(learning, "CHECKPOINT_SECONDS", 0.0)
     settings = LearnerSettings()
-    straight = Learner(pool, 8_000, 3, settings).run(None, Silence())
+    uninterrupted = Learner(pool, 8_000, 3, settings)
+    straight = uninterrupted.run(None, Silence())
     file = tmp_path / "learner.safetensors"
     with pytest.raises(KeyboardInterrupt):
         Learner(pool, 8_000, 3, settings).run(file, Stops())
@@ -87,7 +88,22 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(
         for (weight, _), (other_weight, _) in zip(one.behaviour.layers, other.behaviour.layers, strict=True):
             np.testing.assert_array_equal(weight, other_weight)
         np.testing.assert_array_equal(one.behaviour.mean, other.behaviour.mean)
-    assert Learner(pool, 8_000, 3, settings).run(file, Silence())[-1].step == found[-1].step, "nothing is left to do"
+    again = Learner(pool, 8_000, 3, settings)
+    assert again.run(file, Silence())[-1].step == found[-1].step, "nothing is left to do"
+    for learner in (resumed, again):
+        assert learner.recording.orders == uninterrupted.recording.orders
+        np.testing.assert_array_equal(learner.recording.returns, uninterrupted.recording.returns)
+
+
+def test_the_episodes_of_the_second_half_are_kept_with_the_snapshot_before_them(pool: EnvPool) -> None:
+    learner = Learner(pool, 8_000, 3, LearnerSettings())
+    learner.run(None, Silence())
+    recording = learner.recording
+    assert sum(len(rollout) for rollout in recording.rollouts) == 4_000
+    assert all(order.noise == 1 and order.change_at == -1 for order in recording.orders)
+    numbers = [order.behaviour for order in recording.orders]
+    assert numbers == sorted(numbers)
+    assert learner.snapshots[numbers[0]].step <= 4_000 <= learner.snapshots[numbers[0] + 1].step
 
 
 def test_penalties_are_spread_evenly_with_some_at_the_very_ends() -> None:

@@ -10,6 +10,7 @@ from tracrl.collect.progress import Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings
 from tracrl.collect.recording import Recording
 from tracrl.collect.rollout import Order, Rollout
+from tracrl.collect.thinning import Region
 from tracrl.envs.environment import EnvSpec
 from tracrl.envs.pool import EnvPool
 
@@ -89,9 +90,50 @@ def test_a_like_order_is_near_and_stays_in_range(pool: EnvPool) -> None:
 
 def test_the_number_of_candidates(pool: EnvPool) -> None:
     recording = recorder(pool, episodes=11).run(None, Silence())
-    assert len(recording.orders) == len(recording.rollouts) == 22
+    assert len(recording.orders) == len(recording.rollouts) == 17
     assert {len(rollout) for rollout in recording.rollouts} == {20}
     coverage = recording.coverage((10.0,))
     (limit, safe, unsafe), *_ = coverage.counts
-    assert (limit, safe + unsafe) == (10.0, 22)
-    assert 1 < coverage.cells <= 22
+    assert (limit, safe + unsafe) == (10.0, 17)
+    assert 1 < coverage.cells <= 17
+
+
+def test_episodes_of_the_learning_count_but_some_are_played_anyway(pool: EnvPool) -> None:
+    behaviours = [PPO(3, 1, PPOSettings(), 0).behaviour()]
+    for already, fresh in ((5, 10), (40, 4)):
+        learned = Recording(
+            [Order(0, number, 0.5) for number in range(already)], recorded([(1.0, 2.0)] * already).rollouts
+        )
+        made = Recorder(
+            pool,
+            behaviours,
+            10,
+            seed=0,
+            limits=(10.0,),
+            share=0.2,
+            highest_penalty=0.9,
+            settings=RecorderSettings(),
+            learned=learned,
+        )
+        recording = made.run(None, Silence())
+        assert len(recording) == already + fresh
+        assert recording.orders[:already] == learned.orders
+
+
+def test_more_is_played_near_the_front_and_in_the_region(pool: EnvPool) -> None:
+    behaviours = [PPO(3, 1, PPOSettings(), seed).behaviour() for seed in range(6)]
+    made = Recorder(
+        pool,
+        behaviours,
+        1,
+        seed=0,
+        limits=(),
+        share=0.2,
+        highest_penalty=0.9,
+        settings=RecorderSettings(),
+        region=Region(highest_cost=50.0),
+    )
+    made.recording = recorded([(10.0, 100.0), (40.0, 0.0), (90.0, 100.0)])
+    counts = np.bincount([parent.seed for parent in made._parents(1000, np.random.default_rng(0))], minlength=3)
+    assert counts[0] > 5 * counts[1] > 0
+    assert counts[2] == 0
