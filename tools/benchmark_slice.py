@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def pack(work: Path, out: Path, jobs: list[Job]) -> None:
                 tar.add(path, path.relative_to(work))
     policies = sorted(work.glob("runs/*/*/policy.safetensors"), key=lambda p: (p.with_name("scores.json").exists(), p))
     wanted = [p for p in policies if not p.with_name("scores.json").exists() or "trac" in p.parent.name]
-    for number in range(6):
+    for number in range(3):
         with tarfile.open(out / f"policies{number}.tar", "w") as tar:
             size = 0
             while wanted and size + wanted[0].stat().st_size < 15_000_000:
@@ -158,7 +158,7 @@ def pack(work: Path, out: Path, jobs: list[Job]) -> None:
 
 def collect_data(work: str, task: str, steps: str, episodes: str, processes: str, even: str) -> None:
     """The data of a task; ``even``: beside them another choice from the same candidates, spread evenly."""
-    from tracrl.cli import console
+    from tracrl.cli.console import console
     from tracrl.collect import run as collecting
     from tracrl.collect.progress import Terminal
 
@@ -218,24 +218,22 @@ def train_stacks(work: str, task: str, source: str, *stacks: str) -> None:
     from tracrl.data.locate import load_dataset
     from tracrl.methods.registry import get_method
     from tracrl.tasks.table import get_task
-    from tracrl.train import fit as training
+    from tracrl.train.fit import fit
 
-    if not _has("tensorboard"):
-        training.TensorBoardLog = _NoLog  # type: ignore[misc, assignment]
     file = data_of(Path(work), source)
     data = load_dataset(file, task=task) if file.exists() else load_dataset(task)
     known = get_task(task)
     for stack in stacks:
         name, _, preset = stack.partition(":")
-        method = get_method(name).preset(known.suite, "fast" if preset == "middle" else preset)
+        method: Any = get_method(name).preset(known.suite, "full" if preset == "full" else "fast")
         if preset == "middle":
-            scale = method.updates / 10_000  # type: ignore[attr-defined]
+            scale = method.updates / 10_000
             longer = {key: int(MIDDLE[key] * scale) for key in ("updates", "clone_updates")}
             method = replace(method, **{**MIDDLE, **longer})
         out = Path(work) / "runs" / source / f"{name}-{preset}"
         began = time.monotonic()
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        training.fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device)
+        fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device)
         (out / "checkpoint.safetensors").unlink(missing_ok=True)
         facts = {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
         if device == "cuda":
@@ -247,41 +245,32 @@ def evaluate_run(run: str, task: str, processes: str) -> None:
     """20 episodes of every final policy. One that does not depend on the limit plays once for all limits."""
     import numpy as np
 
-    from tracrl.evaluation.evaluate import SimulatorPool
-    from tracrl.evaluation.scores import Scores
+    from tracrl.evaluation.evaluate import evaluate
     from tracrl.policies.load import load_policy
 
     policy = load_policy(Path(run))
-    limits, seeds = policy.metadata.limits, policy.metadata.seeds
     once = "bc-all" in run
-    with SimulatorPool(task, int(processes)) as pool:
-        scores = pool.evaluate(policy[list(range(len(SEEDS)))] if once else policy, episodes=EPISODES)
+    playing = policy[list(range(len(SEEDS)))] if once else policy
+    scores = evaluate(playing, task, episodes=EPISODES, workers=int(processes))
     if once:
-        times = len(limits) // len(SEEDS)
-        played = (np.tile(part, (times, 1)) for part in (scores.returns, scores.costs, scores.lengths))
-        scores = Scores(task, limits, seeds, *played)
+        times = (len(policy) // len(SEEDS), 1)
+        scores = replace(
+            scores,
+            limits=policy.metadata.limits,
+            seeds=policy.metadata.seeds,
+            returns=np.tile(scores.returns, times),
+            costs=np.tile(scores.costs, times),
+            lengths=np.tile(scores.lengths, times),
+        )
     scores.save(Path(run) / "scores.json")
 
 
-def _has(module: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(module) is not None
-
-
-class _NoLog:
-    def __init__(self, *_: object) -> None: ...
-
-    def write(self, row: dict[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
+STEPS: dict[str, Callable[..., None]] = {"collect": collect_data, "train": train_stacks, "evaluate": evaluate_run}
 
 
 def main() -> None:
-    if sys.argv[1:] and sys.argv[1] in (steps := {"collect": collect_data, "train": train_stacks}):
-        return steps[sys.argv[1]](*sys.argv[2:])
-    if sys.argv[1:] and sys.argv[1] == "evaluate":
-        return evaluate_run(*sys.argv[2:])
+    if sys.argv[1:] and sys.argv[1] in STEPS:
+        return STEPS[sys.argv[1]](*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--out", type=Path)

@@ -156,7 +156,7 @@ def test_terminated_episodes_another_cost_key_and_the_lines_of_a_log(
     assert "learning: 1,000 of 1,000 steps" in said
     assert "low penalty" in said
     assert "high penalty" in said
-    assert "recording: 20 of 20 episodes" in said
+    assert "recording: 4 of 4 episodes" in said
     assert "cells" in said
 
 
