@@ -170,7 +170,7 @@ def _by_hand() -> Iterator[Case]:
         (f"study main --tasks BallRun --evaluations {10**10} --plan", "refused", "--evaluations"),
         ("study main --tasks BallRun --workers 0", "refused", "--workers"),
         ("study main --tasks BallRun --retries -1", "refused", "--retries"),
-        ("study main --tasks BallRun --cores-per-run 0 --backend ray", "refused", "--cores-per-run|(?i)ray"),
+        ("study main --tasks BallRun --cores-per-run 0 --backend ray", "refused", "--cores-per-run|[Rr]ay"),
         ("study main --tasks BallRun --backend slurm", "usage", "backend"),
         ("study main --tasks BallRun --out own.hdf5 --plan", "either", ""),
         ("study main --tasks BallRun --out own.hdf5", "refused", "own.hdf5"),

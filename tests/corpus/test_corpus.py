@@ -26,7 +26,7 @@ def _marked() -> Iterator[object]:
         yield pytest.param(case, id=f"{case.group}: {case.name}"[:120], marks=marks)
 
 
-@pytest.mark.parametrize("case", _marked())
+@pytest.mark.parametrize("case", list(_marked()))
 def test_it_is_answered_with_a_sentence(bench: Bench, case: Case) -> None:
     outcome = bench.tried(case)
     assert not outcome.problems, outcome.said

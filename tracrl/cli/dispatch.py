@@ -80,10 +80,10 @@ def run(given: list[str], interrupts: Sequence[int] = ()) -> int:
 
 
 def _stopped(error: BaseException, interrupts: Sequence[int]) -> tuple[str, int]:
-    # A training that was saved first says so.
+    """Work that was kept says so, and knows which signal it was."""
+    status = 143 if signal.SIGTERM in interrupts else 130
     words = str(error) if isinstance(error, KeyboardInterrupt) else ""
-    code = error.exit_code if isinstance(error, Stopped) else 143 if signal.SIGTERM in interrupts else 130
-    return words or "Stopped.", code
+    return words or "Stopped.", error.exit_code if isinstance(error, Stopped) else status
 
 
 def _reason(error: BaseException) -> tuple[str, int] | None:
