@@ -11,8 +11,8 @@ from tests.corpus.case import Case, Expected
 from tests.corpus.data_files import TRAIN
 
 ODD: dict[str, str | bytes] = {
-    "markup": "[bold]x[/].hdf5",
-    "closing markup": "[/].hdf5",
+    "markup": "[bold]x[red].hdf5",
+    "open markup": "[link=[.hdf5",
     "TeX": "$x_{$.hdf5",
     "a dollar pair": "a$b$c.hdf5",
     "no UTF-8": b"\xff\xfe\x80.hdf5",
@@ -133,7 +133,7 @@ def _homes() -> Iterator[Case]:
             env = {"HOME": home, "TRACRL_DATA_URL": "http://127.0.0.1:9"}
             # An id that no user has: without $HOME, there is no other way to find one.
             yield Case(
-                "names", f"home {said}: {words}", words, typed, "", env=env, writes=("x.png", "run", "run/*"),
+                "names", f"home {said}: {words}", words, typed, "", env=env, writes=("x.png", "run", "run/*", "here*"),
                 user=54321 if home is None else None,
             )  # fmt: skip
     for said, place in (("missing", "/missing"), ("a file", "/dev/null"), ("long", LONG_PATH), ("~", "~nobody-here/x")):
