@@ -85,7 +85,8 @@ class AppendedFile:
 
 def write_json(path: Path, value: Any) -> None:
     with replacing(path) as aside:
-        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # names that are no UTF-8, as JSON has them
 
 
 def read_json(path: Path) -> Any:
@@ -98,7 +99,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    with replacing(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         writer.writerows(rows)

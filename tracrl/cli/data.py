@@ -79,10 +79,10 @@ def data_import(options: ImportOptions) -> int:
             options.sources, choice, action_low=options.action_low, action_high=options.action_high, progress=bar.show
         )
     if columns is not None:
-        console.print(f"{columns}\n", markup=False)
+        console.print(f"{columns}\n")
     episodes.save(options.out)
-    console.print(f"{options.out}: {len(episodes)} episodes, {episodes.rows} steps", markup=False)
-    console.print(f"Look at it: tracrl data inspect {options.out}", markup=False)
+    console.print(f"{options.out}: {len(episodes)} episodes, {episodes.rows} steps")
+    console.print(f"Look at it: tracrl data inspect {options.out}")
     return 0
 
 
@@ -114,7 +114,7 @@ def data_inspect(options: InspectOptions) -> int:
     print_summary(console, summarise(episodes, options.limits or None, x=options.x, y=options.y))
     path = options.out if options.out.suffix else options.out / f"{Path(options.source).stem}-scatter.png"
     plot_scatter(episodes, path, options.limits or None, x=options.x, y=options.y)
-    console.print(f"\nPicture: {path}", markup=False)
+    console.print(f"\nPicture: {path}")
     return 0
 
 

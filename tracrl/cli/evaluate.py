@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
-from rich.markup import escape
 from rich.progress import TaskID
 
 from tracrl.bars import TerminalBars
@@ -83,8 +82,8 @@ def evaluate(options: EvaluateOptions) -> int:
         show_run(directory.path)
         return 0
     if best is not None:
-        console.print(best_scores.table(escape(f"{options.run}: best policy on the way")), style="dim")
-    console.print(scores.table(escape(f"{options.run}: final policy" if directory else f"{options.run}")))
+        console.print(best_scores.table(f"{options.run}: best policy on the way"), style="dim")
+    console.print(scores.table(f"{options.run}: final policy" if directory else f"{options.run}"))
     return 0
 
 

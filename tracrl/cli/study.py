@@ -113,17 +113,17 @@ def study(options: StudyOptions) -> int:
         board = run_locally(
             plan, store, console, device=options.device, workers=options.workers, retries=options.retries
         )
-    console.print(board.summary(), markup=False, soft_wrap=True)
+    console.print(board.summary(), soft_wrap=True)
     inventory = store.inventory()
     for stack in plan.stacks:
         if len(mixed := inventory.precisions(stack)) > 1:
             told = f"note: the runs of {stack.title} were trained in {' and '.join(sorted(mixed))}; tables mark it."
-            console.print(told, markup=False, soft_wrap=True)
+            console.print(told, soft_wrap=True)
     for entry in board.failures():
         log = store.assignment(entry.stack).log
-        console.print(f"failed: {entry.stack.title}: {entry.reason} Log: {log}", markup=False, soft_wrap=True)
+        console.print(f"failed: {entry.stack.title}: {entry.reason} Log: {log}", soft_wrap=True)
     if board.count("done") == len(board.entries):
-        console.print(f"Tables, figures and the page: tracrl report {options.out}", markup=False, soft_wrap=True)
+        console.print(f"Tables, figures and the page: tracrl report {options.out}", soft_wrap=True)
         return 0
     console.print("Nothing is lost: the same command goes on with what is not done.")
     return 1 if board.failures() else board.exit_code
@@ -167,15 +167,13 @@ def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used
     console.print(
         f"\n{plan.study}: {len(plan.stacks)} stacks, {len(todo)} to do "
         f"({sum(len(stack.trained) for stack in todo)} runs): {time}.",
-        markup=False,
     )
     if todo:
         console.print(
             f"Memory: about {total.memory / 2**30:.1f} GiB for the largest stack, "
             f"{machine.memory / 2**30:.1f} GiB are free.",
-            markup=False,
         )
     if plan.missing:
         console.print("Missing, to be got first:", style="bold")
         for command in plan.missing.commands:
-            console.print(f"  {command}", markup=False, soft_wrap=True)
+            console.print(f"  {command}", soft_wrap=True)

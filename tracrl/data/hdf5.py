@@ -55,7 +55,7 @@ def read_hdf5(
         action_low=metadata.get("action_low") if action_low is None else action_low,
         action_high=metadata.get("action_high") if action_high is None else action_high,
         clip_actions=clip_actions,
-        metadata={**metadata, "file": path.name},
+        metadata={**metadata, "file": as_unicode(path.name)},
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
@@ -171,7 +171,8 @@ class Scores:
 
     def table(self, title: str) -> Table:
         """A row for each limit, and one for all of them. Without a task, returns are shown as they are."""
-        table = Table(title=title, title_justify="left", caption=self._caption(), caption_justify="left")
+        table = Table(title_justify="left", caption_justify="left")
+        table.title, table.caption = Text(title, "table.title"), Text(self._caption(), "table.caption")  # no markup
         rewards = [] if self.task is None else ["norm. reward"]
         for column in ("limit", "seeds", "return", "cost", *rewards, "norm. cost", "safe"):
             table.add_column(column, justify="center" if column == "safe" else "right")
@@ -191,7 +192,7 @@ class Scores:
         said = [f"mean ± standard deviation over seeds × {episodes} episodes, so of runs and of episodes alike"]
         if self.protocol is not None:
             kind = "those that choose the best policy on the way" if self.protocol.on_the_way else "final ones"
-            said.append(f"in {escape(self.protocol.env)}; episodes of seed {self.protocol.seed}, {kind}")
+            said.append(f"in {self.protocol.env}; episodes of seed {self.protocol.seed}, {kind}")
         if self.task is not None:
             said.append(f"rewards normalised with DSRL's constants for {self.task}")
         said.append("safe: normalised cost (of the limit) at most 1 on average at that limit, at all: at each")
