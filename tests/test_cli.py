@@ -177,7 +177,6 @@ def test_methods_are_listed(tmp_path: Path) -> None:
         ("train trac AntCircle", "No data for AntCircle on this machine"),
         ("train trac BallRun --gamma 2", "--gamma is 2.0; expected a discount above 0 and up to 1"),
         ("train trac BallRun --limits 0.5 1000", "Every episode is safe at cost limit 1000"),
-        ("train trac BallRun --batch-size 400", "safe at cost limit 10, fewer than a batch of 400"),
         ("train trac BallRun --limits -5", "--limits must be numbers of 0 or more"),
         ("train trac BallRun --device cuda", "PyTorch sees no CUDA GPU on this machine"),
         ("study main --tasks BallRun --device cuda", "PyTorch sees no CUDA GPU on this machine"),

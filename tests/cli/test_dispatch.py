@@ -21,7 +21,7 @@ from tracrl.cli import main
         ("foo", "There is no command called 'foo': tracrl --help lists them."),
         ("trian trac", "There is no command called 'trian': did you mean tracrl train?"),
         ("inspect my.hdf5", "There is no command called 'inspect': did you mean tracrl data inspect?"),
-        ("data", "Say what to do with it: tracrl data inspect, tracrl data check, tracrl data fetch"),
+        ("data", "Say what to do with it: tracrl data import, tracrl data inspect, tracrl data check"),
         ("data chekc my.hdf5", "There is no command called 'data chekc': did you mean tracrl data check?"),
         ("--verison", "There is no option called '--verison'"),
     ],

@@ -57,7 +57,7 @@ def cases() -> Iterator[Case]:
     for words, expected, says in rows:
         yield Case(
             "collect", words.replace(HUGE, "10^30"), words, expected, says, takes=("own.hdf5", "own-run"),
-            path=(str(ROOT / "tests/collect"),), writes=("made.*",),
+            path=(str(ROOT / "tests/envs/own"),), writes=("made.*",),
         )  # fmt: skip
     yield Case(
         "collect", "two into one file", f"collect BallRun {QUICK} --out made.hdf5", "works", "one was refused",

@@ -18,7 +18,7 @@ def cases() -> Iterator[Case]:
         ("trian trac BallRun", "usage", "did you mean tracrl train"),
         ("Train trac BallRun", "usage", "did you mean tracrl train"),
         ("eval run", "usage", "did you mean tracrl evaluate"),
-        ("data", "usage", "tracrl data inspect, tracrl data check"),
+        ("data", "usage", "tracrl data import, tracrl data inspect, tracrl data check"),
         ("data --help", "usage", "tracrl data inspect"),
         ("data insepct x", "usage", "did you mean tracrl data inspect"),
         ("check x.hdf5", "usage", "did you mean tracrl data check"),

@@ -17,6 +17,10 @@ MOST_MEMORY = 12 << 30  # bytes of addresses: a case that would take the whole m
 
 def serve() -> None:
     """One request a line: where, which words, which variables, which seconds; one answer a line."""
+    import encodings.ascii
+    import encodings.idna
+    import encodings.latin_1  # noqa: F401 (some cases run as a user who may not read the library)
+
     import h5py  # noqa: F401
     import matplotlib.backends.backend_agg
     import matplotlib.figure  # noqa: F401

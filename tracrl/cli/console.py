@@ -13,6 +13,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -85,6 +86,8 @@ def plain_streams() -> Iterator[None]:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (as long as the process)
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     before = []
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -114,9 +117,10 @@ def note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) ->
 
 
 def say_aside(text: str) -> None:
-    if sys.stderr is not None:  # print() would take standard output instead
-        with contextlib.suppress(OSError):
-            print(shown(text, sys.stderr.encoding or "utf-8"), file=sys.stderr, flush=True)
+    try:
+        print(shown(text, sys.stderr.encoding or "utf-8"), file=sys.stderr, flush=True)
+    except OSError:
+        _lead_nowhere(sys.stderr)
 
 
 def lost_output(probe: bool = False) -> tuple[str, int] | None:
@@ -126,10 +130,9 @@ def lost_output(probe: bool = False) -> tuple[str, int] | None:
     empty line to see, where an error does not say whose it is.
     """
     try:
-        if sys.stdout is not None:
-            if probe:
-                sys.stdout.write("\n")
-            sys.stdout.flush()
+        if probe:
+            sys.stdout.write("\n")
+        sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has seen enough
         _lead_nowhere(sys.stdout)
         return "", 141
