@@ -6,6 +6,8 @@ import contextlib
 import resource
 from pathlib import Path
 
+from tracrl.errors import TracrlError
+
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -24,3 +26,16 @@ def available_memory() -> int:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         free = min(free, allowed - pages * resource.getpagesize())
     return max(free, 0)
+
+
+def require_memory(needed: int, where: str) -> None:
+    """Refuse to read what would not fit."""
+    if needed > (free := available_memory()):
+        raise TracrlError(
+            f"{where} needs {_gigabytes(needed)} of memory when it is unpacked, and {_gigabytes(free)} can be had: "
+            "take fewer episodes, or a machine with more memory."
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"

@@ -237,7 +237,7 @@ def test_what_would_not_fit_into_memory_is_not_unpacked(tmp_path: Path, rows: in
 
 
 def test_a_chunk_is_unpacked_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracrl.data.hdf5.available_memory", lambda: 1_000_000_000)
+    monkeypatch.setattr("tracrl.memory.available_memory", lambda: 1_000_000_000)
     path = make(
         tmp_path / "mine.hdf5",
         lambda file: file.create_dataset("rewards", (12,), "f4", maxshape=(None,), chunks=(2**29,), compression="gzip"),

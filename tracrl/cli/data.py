@@ -61,6 +61,8 @@ class ImportOptions:
     """low end of the action box; without it, -1, or the lowest logged actions where they leave [-1, 1]"""
     action_high: float | None = None
     """high end of the action box"""
+    allow_external: Flag = False
+    """also read arrays that an HDF5 file takes from other files (external links, virtual data sets)"""
     overwrite: Flag = False
     """replace the file where it is there already"""
 
@@ -76,7 +78,12 @@ def data_import(options: ImportOptions) -> int:
     choice = ColumnChoice(**{f.name: getattr(options, f.name) for f in fields(ColumnChoice)})
     with RowsBar(console) as bar:
         episodes, columns = import_episodes(
-            options.sources, choice, action_low=options.action_low, action_high=options.action_high, progress=bar.show
+            options.sources,
+            choice,
+            action_low=options.action_low,
+            action_high=options.action_high,
+            allow_external=options.allow_external,
+            progress=bar.show,
         )
     if columns is not None:
         console.print(f"{columns}\n")

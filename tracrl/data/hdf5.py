@@ -25,7 +25,7 @@ from tracrl.data.checks import ENDS, KNOWN, check_finite, check_keys, check_kind
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
-from tracrl.memory import available_memory
+from tracrl.memory import require_memory
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -204,12 +204,7 @@ def _check_memory(arrays: Mapping[str, h5py.Dataset], where: str) -> None:
         if key != "next_observations":  # of which only the ends of episodes are read
             needed += size * (array.dtype.itemsize + (0 if array.dtype == np.float32 else 4))
         largest_chunk = max(largest_chunk, math.prod(array.chunks or (0,)) * array.dtype.itemsize)
-    needed += largest_chunk
-    if needed > (free := available_memory()):
-        raise TracrlError(
-            f"{where} needs {_gigabytes(needed)} of memory when it is unpacked, and {_gigabytes(free)} can be had: "
-            "take fewer episodes, or a machine with more memory."
-        )
+    require_memory(needed + largest_chunk, where)
 
 
 def _last_of_each_episode(following: h5py.Dataset, arrays: dict[str, Any], where: str) -> NDArray[Any]:
@@ -281,7 +276,3 @@ def _as_text(value: Any) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"

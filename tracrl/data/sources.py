@@ -15,6 +15,7 @@ from tracrl.data.hdf5 import read_hdf5
 from tracrl.data.minari import PREFIX, read_minari
 from tracrl.data.tables import SUFFIXES, Progress, read_tables
 from tracrl.errors import TracrlError
+from tracrl.memory import require_memory
 
 HDF5 = (".hdf5", ".h5")
 
@@ -25,6 +26,7 @@ def import_episodes(
     *,
     action_low: ArrayLike | None = None,
     action_high: ArrayLike | None = None,
+    allow_external: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Episodes, Columns | None]:
     """The episodes of files of one kind; with the columns that were used, where the files are tables."""
@@ -45,7 +47,10 @@ def import_episodes(
     if paths[0].suffix == ".npz":
         return _read_npz(paths[0], action_low, action_high), None
     if paths[0].suffix in HDF5:
-        return read_hdf5(paths[0], action_low=action_low, action_high=action_high), None
+        return (
+            read_hdf5(paths[0], action_low=action_low, action_high=action_high, allow_external=allow_external),
+            None,
+        )
     raise TracrlError(
         f"{paths[0]} is of no kind that can be imported; expected {', '.join((*SUFFIXES, *HDF5, '.npz'))}, a folder of "
         "tables, or minari:ID."
@@ -74,9 +79,13 @@ def _is_minari(path: Path) -> bool:
 def _read_npz(path: Path, action_low: ArrayLike | None, action_high: ArrayLike | None) -> Episodes:
     """Arrays under DSRL's names."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            require_memory(sum(entry.file_size for entry in archive.infolist()), str(path))
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except TracrlError:
+        raise
+    except Exception as error:  # which kind depends on the place that is damaged; a header can raise a SyntaxError
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TracrlError(f"{path} cannot be read as a NumPy archive of plain arrays ({reason}).") from error
     return Episodes.from_arrays(
