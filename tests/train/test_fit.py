@@ -445,7 +445,7 @@ def test_divergence_is_said(small_data: Episodes) -> None:
         ([1.0], [3, 3], "--seeds names a value twice: 3 3"),
         ([-1.0], [0], "--limits must be numbers of 0 or more"),
         ([float("nan")], [0], "--limits must be numbers of 0 or more"),
-        ([1.0], [0, -1], "--seeds are 0 -1; expected whole numbers of 0 or more"),
+        ([1.0], [0, -1], r"--seeds is -1; expected a whole number from 0 to"),
     ],
 )
 def test_bad_limits_and_seeds_are_said(small_data: Episodes, limits: list[float], seeds: list[int], words: str) -> None:

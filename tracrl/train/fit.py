@@ -21,6 +21,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
+from tracrl.settings import Evaluations, check_limits, check_seeds, checked
 from tracrl.stopping import Stopped, stop_requests
 from tracrl.train import checksums
 from tracrl.train.directory import RunDirectory, describe
@@ -360,20 +361,12 @@ class _Loop:
 def _runs(limits: Sequence[float], seeds: Sequence[int]) -> list[RunSpec]:
     if not limits or not seeds:
         raise TracrlError("At least one limit and one seed are needed: for example --limits 10 20 40 --seeds 0.")
-    for name, values in (("--limits", limits), ("--seeds", seeds)):
-        if len(set(values)) != len(values):
-            raise TracrlError(f"{name} names a value twice: {' '.join(f'{v:g}' for v in values)}.")
-    if any(seed < 0 for seed in seeds):
-        raise TracrlError(f"--seeds are {' '.join(map(str, seeds))}; expected whole numbers of 0 or more.")
-    if any(not np.isfinite(limit) or limit < 0 for limit in limits):
-        raise TracrlError("--limits must be numbers of 0 or more: they are bounds on an episode's cost.")
-    return [RunSpec(float(limit), int(seed)) for limit in limits for seed in seeds]
+    return [RunSpec(limit, seed) for limit in check_limits(limits) for seed in check_seeds(seeds)]
 
 
 def _evaluation_steps(updates: int, evaluations: int) -> set[int]:
     """``evaluations`` steps, evenly spaced, the last at the end."""
-    if evaluations < 1:
-        raise TracrlError(f"--evaluations is {evaluations}; expected at least 1 (or --no-eval).")
+    checked("--evaluations", evaluations, Evaluations)
     return {round(updates * (i + 1) / evaluations) for i in range(evaluations)} - {0}
 
 
