@@ -1,1 +1,1 @@
-"""Studies: plans of many runs, carried out on one machine or on many, and turned into tables, figures and a page."""
+"""Studies: plans of many runs, carried out on one machine or on many."""
