@@ -62,7 +62,7 @@ def memory(path: Path, device: str, precision: str, updates: int, batch: int) ->
     import tracrl
     from tracrl.methods.method import RunSpec
     from tracrl.nets.dropout import relu_dropout
-    from tracrl.train.fit import choose_precision
+    from tracrl.train.devices import choose_precision
     from tracrl.train.stack import Stack
 
     relu_dropout(torch.zeros(1, 8, 8), torch.zeros(1, dtype=torch.int64), 64)  # libraries do not count: load them first

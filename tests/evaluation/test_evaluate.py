@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import tiny_envs
 
 from tracrl.envs.environment import Environment, EnvSpec
 from tracrl.errors import TracrlError
@@ -87,3 +90,76 @@ def test_without_processes_nothing_is_scored() -> None:
         evaluate(random_stack(1, 7, 2), "BallRun", episodes=1, workers=-1)
     with pytest.raises(TracrlError, match="No simulator process of BallRun is running"):
         list(Processes("tracrl.envs.worker", "BallRun").share_out([1], lambda _, job: job))
+
+
+def test_final_episodes_are_not_those_that_choose_the_best_policy() -> None:
+    assert not set(episode_seeds(0, 100)) & set(episode_seeds(0, 100, on_the_way=True))
+    policy = random_stack(1, 3, 2)
+    with Evaluator("tiny_envs:Field", episodes=3, workers=1) as evaluator:
+        final, on_the_way = evaluator.evaluate(policy), evaluator.evaluate(policy, on_the_way=True)
+    assert not np.isin(final.returns, on_the_way.returns).any()
+    assert final.protocol is not None
+    assert on_the_way.protocol is not None
+    assert final.protocol.differences(on_the_way.protocol) == ["on the way False and True"]
+
+
+def test_any_environment_by_name_class_or_function() -> None:
+    policy = random_stack(2, 3, 2)
+    named = evaluate(policy, "tiny_envs:Field", episodes=3, workers=1)
+    assert named.task is None
+    assert named.lengths.tolist() == [[10] * 3] * 2
+    assert np.isnan(named.rewards).all()
+    assert "normalised_reward" not in named.means()
+    for env in (tiny_envs.Field, lambda: tiny_envs.Field(None)):
+        assert np.array_equal(evaluate(policy, env, episodes=3, workers=1).returns, named.returns)
+
+    class Local(tiny_envs.Field):
+        """Can be imported by nobody."""
+
+    assert np.array_equal(evaluate(policy, Local, episodes=3, workers=1).returns, named.returns)
+
+
+def test_another_key_of_the_cost_and_another_end() -> None:
+    spec = EnvSpec("tiny_envs:Field", cost_key="price", max_steps=4)
+    scores = evaluate(random_stack(1, 3, 2), spec, episodes=2, workers=1)
+    assert scores.costs.tolist() == [[8.0, 8.0]]
+    assert scores.protocol is not None
+    assert (scores.protocol.env, scores.protocol.cost_key, scores.protocol.max_steps) == ("tiny_envs:Field", "price", 4)
+
+
+def test_scores_say_how_they_were_played() -> None:
+    protocol = evaluate(random_stack(1, 7, 2), "BallRun", episodes=2, seed=3, workers=1).protocol
+    assert protocol is not None
+    assert (protocol.env, protocol.episodes, protocol.seed, protocol.on_the_way) == ("BallRun", 2, 3, False)
+    assert {"tracrl", "python", "pybullet", "numpy", "gymnasium"} <= protocol.versions.keys()
+
+
+@pytest.mark.parametrize(
+    ("env", "low", "high", "words"),
+    [
+        ("tiny_envs:Road", (0.0, 0.0), (4.0, 4.0), "The policy's actions have size 2, but tiny_envs:Road takes 1"),
+        ("tiny_envs:Field", (-2.0, -1.0), (2.0, 1.0), "beyond the action box of tiny_envs:Field"),
+        ("tiny_envs:Raod", (-1.0, -1.0), (1.0, 1.0), "did you mean tiny_envs:Road"),
+        (3, (-1.0, -1.0), (1.0, 1.0), "The environment is 3; expected a name, or a function or class that makes one"),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_said(
+    env: Any, low: tuple[float, ...], high: tuple[float, ...], words: str
+) -> None:
+    policy = random_stack(1, 3, 2)
+    metadata = replace(policy.metadata, action_low=low, action_high=high)
+    with pytest.raises(TracrlError, match=words):
+        evaluate(MLPPolicy(metadata, policy.tensors), env, workers=1)
+
+
+def test_a_narrower_action_box_is_noted() -> None:
+    policy = random_stack(1, 3, 2)
+    metadata = replace(policy.metadata, action_low=(-0.5, -0.5), action_high=(0.5, 0.5))
+    with pytest.warns(UserWarning, match="are its data in the same units"):
+        evaluate(MLPPolicy(metadata, policy.tensors), "tiny_envs:Field", episodes=1, workers=1)
+
+
+@pytest.mark.parametrize(("option", "value"), [("episodes", 10**14), ("seed", -1)])
+def test_absurd_numbers_are_said(option: str, value: int) -> None:
+    with pytest.raises(TracrlError, match=f"--{option} is {value}; expected"):
+        evaluate(random_stack(1, 7, 2), "BallRun", **{option: value})  # type: ignore[arg-type]

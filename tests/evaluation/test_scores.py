@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tracrl.errors import TracrlError
-from tracrl.evaluation.scores import Scores
+from tracrl.evaluation.scores import EvaluationProtocol, Scores
 
 
 def scores(returns: list[list[float]], costs: list[list[float]], limits: tuple[float, ...]) -> Scores:
@@ -36,13 +37,35 @@ def test_saved_and_loaded_they_are_the_same(tmp_path: Path) -> None:
         "",
         "{",
         "{}",
+        "[]",
+        "3",
+        '{"task": "BallRun", "limits": 3, "seeds": [0], "returns": [[1]], "costs": [[1]], "lengths": [[1]]}',
+        '{"task": "BallRun", "limits": [3], "seeds": [0], "returns": 1, "costs": 1, "lengths": 1}',
+        '{"task": "BallRun", "limits": [3], "seeds": [0], "returns": [[1]], "costs": 2, "lengths": [[1]]}',
+        '{"task": "BallRun", "limits": [3], "seeds": [0], "returns": [[]], "costs": [[]], "lengths": [[]]}',
+        '{"task": "BallRun", "limits": [3], "seeds": [0], "returns": [[1]], "costs": [[1]], "lengths": [[1]],'
+        ' "protocol": 1}',
         '{"task": "BallRun", "limits": [1, 2], "seeds": [0], "returns": [[1]], "costs": [[1]], "lengths": [[1]]}',
     ],
 )
 def test_scores_that_were_edited_are_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "scores.json").write_text(text)
-    with pytest.raises(TracrlError, match="edited"):
+    with pytest.raises(TracrlError, match=r"scores.json .*edited"):
         Scores.load(tmp_path / "scores.json")
+
+
+def test_scores_of_version_0_4_have_an_unknown_protocol(tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text(
+        '{"task": "BallRun", "limits": [10.0], "seeds": [0], "returns": [[1]], "costs": [[1]], "lengths": [[1]]}'
+    )
+    assert Scores.load(tmp_path / "scores.json").protocol is None
+
+
+def test_protocols_are_compared_in_words() -> None:
+    one = EvaluationProtocol("BallRun", 20, 0, versions={"pybullet": "3.2.7", "tracrl": "0.5.0"})
+    other = EvaluationProtocol("BallRun", 100, 0, versions={"pybullet": "3.2.6", "tracrl": "0.5.1"})
+    assert one.differences(other) == ["episodes 20 and 100", "pybullet 3.2.7 and 3.2.6"]
+    assert one.differences(one) == []
 
 
 def test_the_table_has_a_row_for_each_limit_and_says_what_is_unsafe() -> None:
@@ -57,3 +80,20 @@ def test_the_table_has_a_row_for_each_limit_and_says_what_is_unsafe() -> None:
     assert "0.60 ± 0.10" in row_10
     assert "yes" in row_10
     assert "NO" in row_20
+    row_all = next(line for line in lines if "│   all │" in line)
+    assert "1 of 2" in row_all, "the mean over limits hides the violated one"
+
+
+def test_all_is_safe_only_where_every_limit_is() -> None:
+    # On average 0.75 of the limits, but 1.5 of the second.
+    mixed = scores([[1.0], [1.0]], [[0.0], [30.0]], (10.0, 20.0))
+    assert mixed.normalised_costs.mean() < 1
+    assert mixed.safe_at() == {10.0: True, 20.0: False}
+    assert list(mixed.table("").columns[-1].cells) == ["yes", "NO", "1 of 2"]
+    assert list(scores([[1.0], [1.0]], [[0.0], [3.0]], (10.0, 20.0)).table("").columns[-1].cells) == ["yes"] * 3
+
+
+def test_without_a_task_the_table_shows_returns_as_they_are() -> None:
+    table = replace(scores([[700.0, 710.0]], [[5, 7]], (10.0,)), task=None).table("title")
+    assert [column.header for column in table.columns] == ["limit", "seeds", "return", "cost", "norm. cost", "safe"]
+    assert "DSRL" not in str(table.caption)

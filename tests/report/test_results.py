@@ -47,6 +47,8 @@ def test_a_run_that_was_really_trained_is_read(tmp_path: Path) -> None:
     assert np.array_equal(second.best_rewards, run.best_scores.rewards[1])  # type: ignore[arg-type]
     assert (first.limit, first.seed, second.limit) == (10, 0, 15)
     assert [point[0] for point in first.curve] == [10, 20]
+    on_the_way = Evaluator("BallRun", episodes=2).evaluate(run.policy, on_the_way=True)
+    assert first.curve[-1][1] == pytest.approx(on_the_way.rewards[0].mean(), rel=1e-4)
     assert len(first.losses) == 20
     assert first.stack.preset == "fast"
     assert first.stack.changes == {"updates": 20, "clone_updates": 10, "batch_size": 4, "hidden": [8]}

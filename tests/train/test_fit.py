@@ -26,6 +26,7 @@ from tracrl.checkpoints import Checkpoint
 from tracrl.claims import BusyError, Claim, ClaimLostError, this_process
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
+from tracrl.envs.environment import EnvSpec
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.methods.bc import BCAll, BCSafe
@@ -36,8 +37,9 @@ from tracrl.policies.base import Policy
 from tracrl.tensor_files import save_tensors
 from tracrl.train import fit as fit_module
 from tracrl.train.directory import RunDirectory, describe
-from tracrl.train.fit import Interrupted, fit
+from tracrl.train.fit import fit
 from tracrl.train.logs import CsvLog
+from tracrl.train.loop import Interrupted
 from tracrl.train.progress import Silence
 from tracrl.train.stack import Stack, _parts
 
@@ -418,8 +420,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(
 def test_a_full_disk_under_the_log_is_said(tmp_path: Path) -> None:
     log = CsvLog(tmp_path / "metrics.csv", ["step", "loss"], None)
     log._file.close()
-    log._file = Path("/dev/full").open("w")  # noqa: SIM115
-    log._writer = csv.DictWriter(log._file, log.columns)
+    log._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     with pytest.raises(TracrlError, match=r"The disk is full: .*metrics.csv"):
         log.write({"step": 1, "loss": 0.5})
 
@@ -582,3 +583,124 @@ def test_a_simulator_process_that_dies_is_replaced_once_then_the_training_is_kep
     assert run.scores is not None
     assert len(list(deaths.iterdir())) == (1 if times == 1 else 2)
     assert same(run.policy, fit(SMALL, small_data, limits=LIMITS).policy)
+
+
+def test_the_run_directory_says_where_and_in_which_precision_it_was_trained(
+    small_data: Episodes, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=out, device="cpu", progress=StopAt(5))
+    config = RunDirectory(out).read_config()
+    assert (config["device"], config["precision"]) == ("cpu", "float32")
+    with pytest.raises(TracrlError, match=r"holds a run that is trained in float32, not in bfloat16: choose another"):
+        fit(SMALL, small_data, limits=LIMITS, out=out, device="cpu", precision="bfloat16", resume=True)
+    (out / "config.json").write_text(json.dumps({**config, "device": "cuda (a GPU)"}))
+    fit(SMALL, small_data, limits=LIMITS, out=out, device="cpu", resume=True)
+    assert RunDirectory(out).read_config()["device"] == "cuda (a GPU), then cpu"
+
+
+def test_a_resumed_run_keeps_its_precision(
+    small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    short = replace(SMALL, updates=4, clone_updates=2)
+    with pytest.raises(Interrupted):
+        fit(short, small_data, limits=[4.0], out=out, device="cpu", precision="bfloat16", progress=StopAt(1))
+    fit(short, small_data, limits=[4.0], out=out, device="cpu", resume=True)
+    assert RunDirectory(out).read_config()["precision"] == "bfloat16"
+    assert fit(BCAll(updates=2), small_data, limits=[4.0], out=tmp_path / "bc", precision="bfloat16").directory
+    assert RunDirectory(tmp_path / "bc").read_config()["precision"] == "float32", "other methods have no other"
+
+
+def test_a_run_from_before_device_and_precision_were_recorded_goes_on(small_data: Episodes, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=out, device="cpu", progress=StopAt(5))
+    config = RunDirectory(out).read_config()
+    for key in ("device", "precision", "environment"):
+        del config[key]
+    (out / "config.json").write_text(json.dumps(config))
+    there = Checkpoint.load(out / "checkpoint.safetensors")
+    header = {key: value for key, value in there.metadata.items() if key != "pending_evaluation"}
+    Checkpoint(there.step, there.tensors, {**header, "owed": None, "scores": None}).save(out / "checkpoint.safetensors")
+    resumed = fit(SMALL, small_data, limits=LIMITS, out=out, device="cpu", resume=True)
+    assert same(resumed.policy, fit(SMALL, small_data, limits=LIMITS, device="cpu").policy)
+    assert RunDirectory(out).read_config() == config
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ([], "it holds no object"),
+        ({"settings": 3}, "its settings is 3"),
+        ({"limits": None}, "its limits is None"),
+        ({"data": "BallRun"}, "its data is 'BallRun'"),
+        ({"method": ["trac"]}, r"its method is \['trac'\]"),
+    ],
+)
+def test_a_configuration_of_another_shape_is_said(
+    small_data: Episodes, tmp_path: Path, change: object, words: str
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=out, progress=StopAt(5))
+    config = RunDirectory(out).read_config()
+    (out / "config.json").write_text(json.dumps({**config, **change} if isinstance(change, dict) else change))
+    with pytest.raises(TracrlError, match=rf"config.json was not written by tracrl, or was edited: {words}"):
+        fit(SMALL, small_data, limits=LIMITS, out=out, resume=True)
+
+
+class MarkAt(Silence):
+    """Puts a file somewhere after so many updates."""
+
+    def __init__(self, step: int, mark: Path):
+        self.at, self.mark = step, mark
+
+    def advance(self, step: int, phase: str, loss: torch.Tensor) -> None:
+        if step >= self.at:
+            self.mark.touch()
+
+
+@pytest.mark.parametrize("at", [20, 30])
+def test_a_simulator_that_dies_costs_no_update(
+    at: int, small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    monkeypatch.setenv("MORTAL", str(mark))
+    options = {"limits": [4.0], "evaluator": Evaluator("tiny_envs:Mortal", episodes=2, workers=1), "evaluations": 3}
+    fit(SMALL, small_data, out=tmp_path / "whole", **options)
+    with pytest.raises(
+        TracrlError,
+        match=rf"A simulator process of tiny_envs:Mortal died: .* kept in .*cut, with {at} of 30 updates.*--resume",
+    ):
+        fit(SMALL, small_data, out=tmp_path / "cut", progress=MarkAt(at, mark), **options)
+    there = Checkpoint.load(tmp_path / "cut" / "checkpoint.safetensors")
+    assert (there.step, there.metadata["pending_evaluation"]) == (at, "classification")
+    mark.unlink()
+    fit(SMALL, small_data, out=tmp_path / "cut", resume=True, **options)
+    for name in ("scores.json", "best_scores.json", "best.safetensors", "policy.safetensors", "evaluations.csv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+
+
+def test_evaluated_in_an_environment_of_ones_own(small_data: Episodes, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = fit(SMALL, small_data, limits=[4.0], out=out, evaluator=Evaluator("tiny_envs:Field", episodes=2))
+    assert run.scores is not None
+    assert run.scores.task is None
+    [*_, last] = csv.DictReader((out / "evaluations.csv").open())
+    assert last["normalised_reward"] == ""
+    assert float(last["return"]) != 0
+    assert RunDirectory(out).environment() == EnvSpec("tiny_envs:Field")
+    other = Evaluator(EnvSpec("tiny_envs:Field", max_steps=3), episodes=2)
+    with pytest.raises(TracrlError, match=r"evaluated in tiny_envs:Field \(.*max steps None\), not in .*max steps 3"):
+        fit(SMALL, small_data, limits=[4.0], out=out, evaluator=other, resume=True)
+
+
+def test_an_environment_that_does_not_fit_is_said_before_anything_is_trained(
+    small_data: Episodes, tmp_path: Path
+) -> None:
+    with pytest.raises(TracrlError, match="actions have size 2, but tiny_envs:Road takes 1"):
+        fit(SMALL, small_data, limits=[4.0], out=tmp_path / "run", evaluator=Evaluator("tiny_envs:Road"))
+    assert not (tmp_path / "run").exists()

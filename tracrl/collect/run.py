@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import tracrl
+from tracrl.claims import Claim
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.driver import DRIVERS
 from tracrl.collect.learner import Learner, LearnerSettings
@@ -33,7 +33,7 @@ from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import get_task
 
-RECIPE, LEARNER = "recipe.json", "learner.safetensors"
+CLAIM, RECIPE, LEARNER = "claim.json", "recipe.json", "learner.safetensors"
 FLOAT_BITS = 24
 """Significant bits of a float32."""
 NOTE = "Collected by tracrl; not a DSRL data set, so results on it are not DSRL results."
@@ -93,6 +93,31 @@ def collect(
     parts = path.with_name(f"{path.name}.part")
     if _open(path, parts, recipe, resume):
         return path
+    # One collection at a time: what two write side by side would be taken for one.
+    with Claim(parts / CLAIM) as claim:
+        if not _open(path, parts, recipe, resume):
+            _collect(
+                spec, path, parts, recipe, claim, settings=settings, limits=limits, workers=workers, progress=progress
+            )
+        for left in parts.iterdir():
+            if left != claim.path:
+                left.unlink(missing_ok=True)
+    return path
+
+
+def _collect(
+    spec: EnvSpec,
+    path: Path,
+    parts: Path,
+    recipe: dict[str, Any],
+    claim: Claim,
+    *,
+    settings: CollectSettings,
+    limits: Sequence[float] | None,
+    workers: int | None,
+    progress: Progress,
+) -> None:
+    steps, episodes, seed = recipe["steps"], recipe["episodes"], recipe["seed"]
     known = _limits(spec, limits)
     region = _region(spec) if settings.crop else EVERYWHERE
     with EnvPool(spec, workers) as pool, progress:
@@ -100,7 +125,7 @@ def collect(
         behaviours: Sequence[Behaviour] = DRIVERS
         origins: list[dict[str, Any]] = [{"driver": driver.name} for driver in DRIVERS]
         learned = None
-        if recipe["steps"]:
+        if steps:
             learner = Learner(pool, steps, seed, settings.learner, known)
             snapshots, learned = learner.run(parts / LEARNER, progress), learner.recording
             behaviours = [snapshot.behaviour for snapshot in snapshots]
@@ -120,7 +145,7 @@ def collect(
         )
         recording = recorder.run(parts, progress)
         info = pool.info
-    candidates = _episodes(recording, info, spec.name, observation_bits)
+    candidates = _episodes(recording, info, spec.name, recipe["observation_bits"])
     wanted = known or default_limits(candidates)
     kept = thin(
         candidates.total_costs,
@@ -134,9 +159,8 @@ def collect(
         front=settings.front,
     )
     metadata = _metadata(spec, info, recipe, origins, [recording.orders[n].behaviour for n in kept])
-    write_hdf5(replace(candidates.select(kept), metadata=metadata), path, compact=compact)
-    shutil.rmtree(parts)
-    return path
+    claim.check(look=True)
+    write_hdf5(replace(candidates.select(kept), metadata=metadata), path, compact=recipe["compact"])
 
 
 def _check(steps: int, episodes: int, seed: int, limits: Sequence[float] | None, observation_bits: int) -> None:

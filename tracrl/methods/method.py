@@ -65,6 +65,8 @@ class Method(ABC):
     """where it was published"""
     optimises: ClassVar[str] = ""
     """what it optimises, in a line"""
+    has_bf16: ClassVar[bool] = False
+    """whether its matrix products can be in bfloat16"""
     depends_on_limit: ClassVar[bool] = True
     """False: one training serves every cost limit"""
     unit_free: ClassVar[bool] = False

@@ -32,7 +32,8 @@ def figure(path: Path, columns: int, title: str, width: float = 4.6, height: flo
 
 
 def plot_scores(scores: Scores, path: Path, title: str) -> None:
-    """Every episode and the mean of each limit in the plane of normalised cost and reward."""
+    """Every episode and the mean of each limit in the plane of normalised cost and reward, or return without a task."""
+    rewards, name = (scores.returns, "return") if scores.task is None else (scores.rewards, "normalised reward")
     with figure(path, 1, title, width=5.6, height=4.2) as (axes,):
         right = max(1.3, 1.08 * float(scores.normalised_costs.max()))
         axes.axvspan(-0.05, 1, color=SAFE_COLOUR, lw=0, zorder=0)
@@ -40,7 +41,7 @@ def plot_scores(scores: Scores, path: Path, title: str) -> None:
         limits = list(dict.fromkeys(scores.limits))
         for place, (limit, colour) in enumerate(zip(limits, COLOURS * 9, strict=False)):
             which = np.array(scores.limits) == limit
-            cost, reward = scores.normalised_costs[which].ravel(), scores.rewards[which].ravel()
+            cost, reward = scores.normalised_costs[which].ravel(), rewards[which].ravel()
             axes.scatter(cost, reward, s=12, color=colour, alpha=0.35, lw=0, zorder=2)
             # Each smaller than the one before: means that coincide, as often at a cost of 0, can all be seen.
             axes.scatter(
@@ -48,10 +49,10 @@ def plot_scores(scores: Scores, path: Path, title: str) -> None:
                 zorder=3, label=f"{limit:g}",
             )  # fmt: skip
         axes.set_xlim(-0.05, right)
-        low, high = float(scores.rewards.min()), float(scores.rewards.max())
-        axes.set_ylim(min(0.0, low) - 0.05, max(1.0, high) + 0.05)
+        if scores.task is not None:
+            axes.set_ylim(min(0.0, float(rewards.min())) - 0.05, max(1.0, float(rewards.max())) + 0.05)
         axes.set_xlabel("normalised cost (cost / limit); safe up to 1")
-        axes.set_ylabel("normalised reward")
+        axes.set_ylabel(name)
         axes.legend(title="cost limit", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         axes.grid(alpha=0.25)
 
@@ -59,9 +60,11 @@ def plot_scores(scores: Scores, path: Path, title: str) -> None:
 def plot_curves(
     evaluations: Sequence[Mapping[str, str]], path: Path, title: str, phase_ends: Mapping[str, int] | None = None
 ) -> None:
-    """Normalised reward and cost along the training: the mean over seeds of each limit, and its range."""
+    """Normalised reward (return without a task) and cost along the training: of each limit the mean over seeds, and its
+    range."""
+    reward = "normalised_reward" if all(row["normalised_reward"] for row in evaluations) else "return"
     with figure(path, 2, title) as panels:
-        for axes, column in zip(panels, ("normalised_reward", "normalised_cost"), strict=True):
+        for axes, column in zip(panels, (reward, "normalised_cost"), strict=True):
             for limit, colour in zip(dict.fromkeys(row["limit"] for row in evaluations), COLOURS * 9, strict=False):
                 mine = [row for row in evaluations if row["limit"] == limit]
                 steps = sorted({int(row["step"]) for row in mine})

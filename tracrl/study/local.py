@@ -53,7 +53,7 @@ class Machine:
 
     def device(self, asked: str) -> str:
         """What ``--device`` means here: cuda or cpu."""
-        from tracrl.train.fit import kind_of_device
+        from tracrl.train.devices import kind_of_device
 
         return kind_of_device(asked, self.gpus > 0)
 

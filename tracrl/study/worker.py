@@ -104,7 +104,8 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
     if store.done(stack):  # somebody else has been here since it was planned
         return
     from tracrl.evaluation.evaluate import Evaluator
-    from tracrl.train.fit import choose_device, fit
+    from tracrl.train.devices import choose_device
+    from tracrl.train.fit import fit
 
     device = choose_device(options.device).type
     report = _Report(assignment, stack, options.cores, device)
@@ -138,7 +139,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
 def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namespace) -> None:
     """Some seconds of updates and an episode a core, for their rates."""
     from tracrl.evaluation.evaluate import Evaluator
-    from tracrl.train.fit import choose_device
+    from tracrl.train.devices import choose_device
     from tracrl.train.stack import Stack
 
     device = choose_device(options.device)

@@ -2,7 +2,8 @@
 
 ====================== ==========================================================================
 claim.json             the process that is at work here, while it is
-config.json            method, settings, limits, seeds, data set and its fingerprint, versions
+config.json            method, settings, limits, seeds, data set and its fingerprint, environment, device,
+                       precision, versions
 metrics.csv            losses and the like, a line for each run at each logged step
 evaluations.csv        scores in the simulator along the training
 checkpoint.safetensors everything that training goes on from
@@ -52,6 +53,19 @@ class DataSet(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...
+
+
+_CONFIG: dict[str, type | tuple[type, ...]] = {
+    "method": str,
+    "settings": dict,
+    "limits": list,
+    "seeds": list,
+    "data": dict,
+    "task": (str, type(None)),
+    "data_source": dict,
+    "versions": dict,
+}
+"""What every config.json holds, in every version."""
 
 
 @dataclass(frozen=True)
@@ -110,17 +124,12 @@ class RunDirectory:
             ):
                 raise TracrlError(f"{self.path} is there already and holds no run: choose another --out.")
             return
-        there = read_json(self.config)
+        there = self.read_config()
         if not resume:
             state = "a finished run" if self.finished else "a run that can go on"
             raise TracrlError(f"{self.path} holds {state}: go on with --resume, or choose another --out.")
         if there.get("identity") == config["identity"]:
-            before, now = there.get("environment"), config.get("environment")
-            if before is not None and now is not None and before != now:
-                raise TracrlError(
-                    f"{self.path} holds a run that is evaluated in {_words(before)}, not in {_words(now)}: "
-                    "choose another --out."
-                )
+            self._check_unchanged(there, config)
             return
         stored = dict(there)
         if isinstance(there.get("settings"), dict):
@@ -140,17 +149,49 @@ class RunDirectory:
         self.check(config, resume)
         if not self.config.exists():
             write_json(self.config, config)
+            return
+        there = self.read_config()
+        before, now = there.get("device"), config.get("device")
+        if before is not None and now is not None and str(before).rpartition(", then ")[2] != now and not self.finished:
+            write_json(self.config, {**there, "device": f"{before}, then {now}"})
 
     def read_config(self) -> dict[str, Any]:
+        """What is trained here; one sentence where the file is of another shape."""
         config = read_json(self.config)
-        if not isinstance(config, dict) or "method" not in config:
-            raise TracrlError(f"{self.config} was not written by tracrl, or was edited.")
+        if not isinstance(config, dict):
+            raise TracrlError(f"{self.config} was not written by tracrl, or was edited: it holds no object.")
+        for key, kind in _CONFIG.items():
+            if not isinstance(config.get(key), kind):
+                found = f"is {config[key]!r:.60}" if key in config else "is missing"
+                raise TracrlError(
+                    f"{self.config} was not written by tracrl, or was edited: its {key} {found}; restore it, or remove "
+                    "the run."
+                )
         return config
+
+    def precision(self) -> str | None:
+        """Of the products in this training; None where there is none yet, or it is of version 0.4 or earlier."""
+        found = self.read_config().get("precision") if self.config.exists() else None
+        return None if found is None else str(found)
+
+    def _check_unchanged(self, there: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """What is no part of a run's identity, because a study plans runs before it knows where they are trained, but
+        must not change on the way either."""
+        for key, what in (("precision", "trained in"), ("environment", "evaluated in")):
+            before, now = there.get(key), config.get(key)
+            if before is not None and now is not None and before != now:
+                raise TracrlError(
+                    f"{self.path} holds a run that is {what} {_words(before)}, not in {_words(now)}: "
+                    "choose another --out."
+                )
 
     def environment(self) -> EnvSpec | None:
         """What the run is evaluated in; None where it has not been."""
         found = self.read_config().get("environment")
-        return None if found is None else EnvSpec(**found)
+        try:
+            return None if found is None else EnvSpec(**found)
+        except TypeError as error:
+            raise TracrlError(f"{self.config} was edited: its environment is {found!r:.80}; restore it.") from error
 
 
 def describe(
@@ -199,7 +240,11 @@ def default_directory(method: Method, data: DataSet, limits: Sequence[float], se
 
 
 def _words(values: Any) -> str:
-    return ", ".join(str(value) for value in values.values()) if isinstance(values, dict) else repr(values)
+    """``my_package:MyEnv (cost key cost, max steps 100)``"""
+    if not isinstance(values, dict):
+        return str(values)
+    more = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items() if key != "name")
+    return f"{values.get('name')} ({more})"
 
 
 def _difference(key: str, there: Any, here: Any) -> str:

@@ -1,16 +1,10 @@
-"""The one loop that trains every method."""
+"""Training in one call."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-import torch
 
 from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.claims import BusyError, Claim, alive
@@ -19,41 +13,17 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method, RunSpec
-from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.settings import Evaluations, check_limits, check_seeds, checked
-from tracrl.stopping import Stopped, stop_requests
-from tracrl.train import checksums
+from tracrl.stopping import stop_requests
+from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
-from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
+from tracrl.train.logs import read_log
+from tracrl.train.loop import Loop, Run, as_row
 from tracrl.train.progress import Progress, Silence
-from tracrl.train.stack import Precision, Stack, has_bf16
+from tracrl.train.stack import Stack
 
-SECONDS_A_TURN = 0.25
-"""The loop looks around (progress, Ctrl-C, checkpoints) about this often."""
-LOG_POINTS = 400
 CHECKPOINT_SECONDS = 60.0
-_BEST = "best."
-_STATE = "state."
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What :func:`fit` returns: a trained stack of runs."""
-
-    policy: Policy
-    """the final policies: limits × seeds, seeds fastest"""
-    history: list[Row]
-    """logged metrics, a row for each run at each logged step"""
-    best: Policy | None = None
-    """of each run the best policy that was evaluated on the way"""
-    scores: Scores | None = None
-    best_scores: Scores | None = None
-    directory: Path | None = None
-
-
-class Interrupted(Stopped):
-    """Training was stopped from outside, after a checkpoint was written."""
 
 
 def fit(
@@ -89,8 +59,15 @@ def fit(
     directory = None if out is None else RunDirectory(Path(out))
     if wandb is not None and directory is None:
         raise TracrlError("W&B logs belong to a run directory: say where with out.")
-    environment = None if evaluator is None else evaluator.spec.to_dict()
-    config = {**describe(method, data, trained, limits, seeds), "environment": environment}
+    if precision == "auto" and resume and directory is not None:
+        precision = directory.precision() or precision  # that which it began with
+    products = choose_precision(precision, chosen) if method.has_bf16 else "float32"
+    config = {
+        **describe(method, data, trained, limits, seeds),
+        "environment": None if evaluator is None else evaluator.spec.to_dict(),
+        "device": name_of(chosen),
+        "precision": products,
+    }
     if directory is not None:
         if claim is None and alive(directory.claim):
             raise BusyError(directory.claim)
@@ -98,7 +75,6 @@ def fit(
         if directory.finished:
             return _finished(directory)
     with ExitStack() as closing:
-        products = choose_precision(precision, chosen)
         stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products))
         if evaluator is not None:
             closing.callback(evaluator.close)
@@ -106,7 +82,7 @@ def fit(
         if directory is not None:  # only now: data, limits and settings have been accepted
             claim = claim or closing.enter_context(Claim(directory.claim))
             directory.begin(config, resume)
-        loop = _Loop(method, stack, runs, directory, claim, progress)
+        loop = Loop(method, stack, runs, directory, claim, progress)
         if directory is not None and directory.checkpoint.exists():
             with restoring(directory.checkpoint):
                 loop.restore(Checkpoint.load(directory.checkpoint))
@@ -116,246 +92,6 @@ def fit(
         closing.enter_context(progress)
         stop = closing.enter_context(stop_requests())
         return loop.run(stop, steps, checkpoint_seconds)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device that ``--device`` means on this machine."""
-    return torch.device(kind_of_device(name, torch.cuda.is_available()))
-
-
-def kind_of_device(name: str, gpu: bool) -> str:
-    """``cuda`` or ``cpu`` on a machine with or without a ``gpu``; ``auto`` is the GPU where there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise TracrlError(f"--device is {name!r}; expected auto, cpu or cuda.")
-    if name == "cuda" and not gpu:
-        raise TracrlError("--device cuda: PyTorch sees no CUDA GPU on this machine; use --device cpu.")
-    return "cuda" if name != "cpu" and gpu else "cpu"
-
-
-def choose_precision(name: str, device: torch.device) -> Precision:
-    """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
-    if name not in ("auto", "float32", "bfloat16"):
-        raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
-    if name == "bfloat16" and not has_bf16(device):
-        raise TracrlError("--precision bfloat16: this processor has no instructions for it; use --precision float32.")
-    return "bfloat16" if name == "bfloat16" or (name == "auto" and device.type == "cuda") else "float32"
-
-
-class _Loop:
-    """The state of one call of :func:`fit` between its turns."""
-
-    def __init__(
-        self,
-        method: Method,
-        stack: Stack,
-        runs: Sequence[RunSpec],
-        directory: RunDirectory | None,
-        claim: Claim | None,
-        progress: Progress,
-    ):
-        self.method, self.stack, self.runs, self.directory, self.claim, self.progress = (
-            method,
-            stack,
-            runs,
-            directory,
-            claim,
-            progress,
-        )
-        self.evaluator: Evaluator | None = None
-        self.pending_evaluation: str | None = None
-        """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
-        self.best: Policy | None = None
-        self.best_scores: Scores | None = None
-        """of the episodes on the way, by which it was chosen"""
-        self.history: list[Row] = []
-        self.metric_sinks: list[Sink] = []
-        self.evaluation_sinks: list[Sink] = []
-        self.resumed_from: int | None = None
-
-    def run(self, stop: threading.Event, evaluation_steps: set[int], checkpoint_seconds: float) -> Run:
-        updates = self.method.updates
-        log_every = max(1, updates // LOG_POINTS)
-        saved, turn = time.monotonic(), 1
-        self.progress.start(self.stack.step, updates, self.stack.runs)
-        self.evaluate(stop)
-        while self.stack.step < updates:
-            step, phase = self.stack.step, self.stack.phase
-            # Go on to whatever comes next: a log line, an evaluation, another phase, the end, or that of this turn.
-            ahead = [log_every - step % log_every, updates - step, turn]
-            ahead += [s - step for s in (*evaluation_steps, *self.method.phase_ends) if s > step]
-            began = time.monotonic()
-            metrics = self.stack.update(min(ahead))
-            seconds = time.monotonic() - began
-            step = self.stack.step
-            if self.claim is not None:
-                self.claim.check()
-            turn = max(1, round(min(ahead) * SECONDS_A_TURN / max(seconds, 1e-6)))
-            self.progress.advance(step, phase, metrics["loss"])
-            if step % log_every == 0 or step == updates:
-                self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})
-            self.pending_evaluation = phase if self.evaluator is not None and step in evaluation_steps else None
-            self.evaluate(stop)
-            if stop.is_set():
-                self.interrupt()
-            if time.monotonic() - saved > checkpoint_seconds:
-                self.checkpoint()
-                saved = time.monotonic()
-        return self.finish(stop)
-
-    def log(self, phase: str, metrics: dict[str, list[float]]) -> None:
-        for row in rows_of(self.stack.runs, self.stack.step, phase, metrics):
-            if not all(np.isfinite(v) for v in row.values() if isinstance(v, float)):
-                raise TracrlError(
-                    f"{self.method.title} diverged: at update {row['step']} the metrics of limit {row['limit']}, seed "
-                    f"{row['seed']} are no longer finite; lower the learning rate."
-                )
-            self.history.append(row)
-            for sink in self.metric_sinks:
-                sink.write(row)
-
-    def evaluate(self, stop: threading.Event) -> None:
-        """Score the policies on the way, if that is due, and keep the best of each run."""
-        if self.evaluator is None or self.pending_evaluation is None:
-            return
-        policy = self.policy()
-        scores = self.score(policy, stop, on_the_way=True)
-        if self.best is None or self.best_scores is None:
-            self.best, self.best_scores = policy, scores
-        else:
-            if self.best_scores.protocol != scores.protocol:  # resumed with other episodes, or by another version
-                self.best_scores = self.score(self.best, stop, on_the_way=True)
-            better = scores.better_than(self.best_scores)
-            n = len(policy)
-            pick = [i if better[i] else n + i for i in range(n)]
-            self.best = policy.joined_with([self.best])[pick]
-            self.best_scores = scores.joined_with(self.best_scores).take(pick)
-        for row in rows_of(self.runs, self.stack.step, self.pending_evaluation, scores.means()):
-            for sink in self.evaluation_sinks:
-                sink.write(row)
-        self.pending_evaluation = None
-        self.progress.evaluated(scores)
-
-    def score(self, policy: Policy, stop: threading.Event, *, on_the_way: bool) -> Scores:
-        """A stop does not wait for the last episode, and no update is lost where the simulator fails: either way the
-        evaluation is done anew later."""
-        assert self.evaluator is not None
-
-        def played(done: int, episodes: int) -> None:
-            self.progress.evaluating(done, episodes)
-            if self.claim is not None:
-                self.claim.check()
-            if stop.is_set() and done < episodes:
-                self.interrupt()
-
-        try:
-            return self.evaluator.evaluate(policy, on_the_way=on_the_way, progress=played)
-        except TracrlError as error:
-            if self.directory is None:
-                raise
-            self.checkpoint()
-            raise TracrlError(
-                f"{error} The training is kept in {self.directory.path}, with {self.stack.step} of "
-                f"{self.method.updates} updates: go on with the same command and --resume."
-            ) from error
-
-    def policy(self) -> Policy:
-        """The policies of all runs; a method that does not depend on the limit answers for each limit."""
-        policy = self.stack.policy()
-        if self.method.depends_on_limit:
-            return policy
-        place = {run.seed: i for i, run in enumerate(self.stack.runs)}
-        return policy[[place[run.seed] for run in self.runs]].at([run.limit for run in self.runs])
-
-    def checkpoint(self) -> None:
-        if self.directory is None:
-            return
-        if self.claim is not None:
-            self.claim.check(look=True)
-        tensors = {_STATE + name: tensor for name, tensor in self.stack.state().items()}
-        if self.best is not None:
-            tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
-        best = None if self.best_scores is None else self.best_scores.to_dict()
-        metadata = {
-            "method": self.method.name,
-            "best_scores": best,
-            "pending_evaluation": self.pending_evaluation,
-        }
-        Checkpoint(self.stack.step, tensors, metadata).save(self.directory.checkpoint)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.metadata.get("method") != self.method.name:
-            raise TracrlError(
-                f"The checkpoint is one of {checkpoint.metadata.get('method')}, not of {self.method.name}: "
-                "choose another --out."
-            )
-        if checkpoint.step > self.method.updates:
-            raise ValueError(f"its step is {checkpoint.step}, of {self.method.updates} updates")
-        of = {
-            prefix: {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
-            for prefix in (_STATE, _BEST)
-        }
-        self.stack.restore(of[_STATE], checkpoint.step)
-        # "owed" in version 0.4.0
-        self.pending_evaluation = checkpoint.metadata.get("pending_evaluation", checkpoint.metadata.get("owed"))
-        if not isinstance(self.pending_evaluation, str | None):
-            raise ValueError(f"its pending evaluation is {self.pending_evaluation!r}, not a phase")
-        if of[_BEST]:
-            self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
-            self.best_scores = Scores.from_dict(checkpoint.metadata["best_scores"])
-        self.resumed_from = checkpoint.step
-
-    def interrupt(self) -> None:
-        self.checkpoint()
-        if self.directory is None:
-            raise Interrupted(f"Stopped after {self.stack.step} of {self.method.updates} updates; nothing was kept.")
-        raise Interrupted(
-            f"Stopped after {self.stack.step} of {self.method.updates} updates; all of them are kept in "
-            f"{self.directory.path}. Go on with the same command and --resume."
-        )
-
-    def finish(self, stop: threading.Event) -> Run:
-        policy = self.policy()
-        scores = best_scores = None
-        if self.evaluator is not None:
-            scores = self.score(policy, stop, on_the_way=False)
-            if self.best is not None:
-                best_scores = self.score(self.best, stop, on_the_way=False)
-        if self.directory is not None:
-            self.checkpoint()
-            if self.best is not None:
-                self.best.save(self.directory.best)
-            if best_scores is not None:
-                best_scores.save(self.directory.best_scores)
-            if scores is not None:
-                scores.save(self.directory.scores)
-            checksums.write(self.directory.path)
-            policy.save(self.directory.policy)  # last: its presence says that the run is finished
-        return Run(
-            policy=policy,
-            history=self.history,
-            best=self.best,
-            scores=scores,
-            best_scores=best_scores,
-            directory=None if self.directory is None else self.directory.path,
-        )
-
-    def open_logs(self, wandb: str | None) -> None:
-        if self.directory is None:
-            return
-        keep = self.resumed_from
-        scored = [*COMMON, "return", "cost", "normalised_reward", "normalised_cost"]
-        boards = tensorboard_logs(self.directory.path / "tensorboard", 0 if keep is None else keep + 1)
-        self.metric_sinks = [CsvLog(self.directory.metrics, [*COMMON, *self.method.metrics], keep), *boards]
-        self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, keep), *boards]
-        if wandb is not None:
-            online = WandbLog(wandb, self.directory.read_config())
-            self.metric_sinks.append(online)
-            self.evaluation_sinks.append(online)
-        self.history = [_as_row(line) for line in read_log(self.directory.metrics)]
-
-    def close_logs(self) -> None:
-        for sink in {id(s): s for s in (*self.metric_sinks, *self.evaluation_sinks)}.values():
-            sink.close()
 
 
 def _runs(limits: Sequence[float], seeds: Sequence[int]) -> list[RunSpec]:
@@ -374,20 +110,9 @@ def _finished(directory: RunDirectory) -> Run:
     scored = directory.scores.exists()
     return Run(
         policy=load_policy(directory.policy),
-        history=[_as_row(line) for line in read_log(directory.metrics)],
+        history=[as_row(line) for line in read_log(directory.metrics)],
         best=load_policy(directory.best) if directory.best.exists() else None,
         scores=Scores.load(directory.scores) if scored else None,
         best_scores=Scores.load(directory.best_scores) if directory.best_scores.exists() else None,
         directory=directory.path,
     )
-
-
-def _as_row(line: dict[str, str]) -> Row:
-    numbers = {k: float(v) for k, v in line.items() if k not in ("step", "phase", "limit", "seed") and v != ""}
-    return {
-        "step": int(line["step"]),
-        "phase": line["phase"],
-        "limit": line["limit"],
-        "seed": int(line["seed"]),
-        **numbers,
-    }

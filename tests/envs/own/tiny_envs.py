@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -83,6 +86,38 @@ class Pair(Road):
 class Broken(Road):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         raise ZeroDivisionError("the axle broke")
+
+
+class Field(gymnasium.Env[Any, Any]):
+    """Observations of size 3, as those of the small data; costs where the first action is high."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return self.np_random.normal(size=3), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        cost = float(action[0] > 0)
+        return self.np_random.normal(size=3), float(sum(action)), False, self.time == 10, {"cost": cost, "price": 2.0}
+
+    def render(self) -> Any:
+        return np.full((60, 80, 3), 20 * self.time, np.uint8)
+
+
+class Mortal(Field):
+    """Its process is killed while there is a file at $MORTAL."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if Path(os.environ["MORTAL"]).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reset(seed=seed)
 
 
 gymnasium.register("TinyRoad-v0", entry_point="tiny_envs:Road", max_episode_steps=12)
