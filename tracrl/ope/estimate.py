@@ -18,7 +18,7 @@ from tracrl.ope.model import Dynamics, LearnedModel, Replays
 from tracrl.ope.support import ood_shares
 from tracrl.policies.base import Policy
 from tracrl.settings import Seed, checked
-from tracrl.train.fit import choose_device
+from tracrl.train.devices import choose_device
 
 Floats = NDArray[np.float64]
 DRAWS = 4
