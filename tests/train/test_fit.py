@@ -420,7 +420,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(
 def test_a_full_disk_under_the_log_is_said(tmp_path: Path) -> None:
     log = CsvLog(tmp_path / "metrics.csv", ["step", "loss"], None)
     log._file.close()
-    log._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    log._file._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     with pytest.raises(TracrlError, match=r"The disk is full: .*metrics.csv"):
         log.write({"step": 1, "loss": 0.5})
 
