@@ -17,6 +17,7 @@ import tiny_envs
 from numpy.testing import assert_array_equal
 from rich.console import Console
 
+from tracrl.claims import BusyError
 from tracrl.collect import EnvSpec, collect
 from tracrl.collect.learner import LearnerSettings
 from tracrl.collect.ppo import PPOSettings
@@ -217,3 +218,23 @@ def _ended(session: int) -> bool:
         time.sleep(0.05)
     os.killpg(session, signal.SIGKILL)
     return False
+
+
+def test_one_collection_at_a_time_into_one_file(tmp_path: Path) -> None:
+    """Two that start together would write one file from parts of both."""
+    out = tmp_path / "road.hdf5"
+
+    class Second(Silence):
+        refused = ""
+
+        def recording(self, done: int, candidates: int, coverage: Coverage | None) -> None:
+            if not self.refused:
+                with pytest.raises(BusyError) as busy:
+                    collect("tiny_envs:Road", out=out, workers=1, **{**RECIPE, "seed": 8})
+                self.refused = str(busy.value)
+
+    first = Second()
+    collect("tiny_envs:Road", out=out, workers=1, progress=first, **RECIPE)
+    assert re.search(rf"Process {os.getpid()} .* is at work in {re.escape(str(out))}.part", first.refused)
+    assert read_hdf5(out).metadata["recipe"]["seed"] == 7
+    assert [file.name for file in tmp_path.iterdir()] == ["road.hdf5"]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import tracrl
-from tracrl.claims import Claim
+from tracrl.claims import BusyError, Claim, alive
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.driver import DRIVERS
 from tracrl.collect.learner import Learner, LearnerSettings
@@ -91,6 +91,8 @@ def collect(
     path = Path(out) if out is not None else Path(f"{_file_name(spec)}.hdf5")
     recipe = _recipe(spec, steps, episodes, seed, limits, compact, observation_bits, settings)
     parts = path.with_name(f"{path.name}.part")
+    if alive(parts / CLAIM):
+        raise BusyError(parts / CLAIM)
     if _open(path, parts, recipe, resume):
         return path
     # One collection at a time: what two write side by side would be taken for one.
