@@ -46,7 +46,7 @@ def cost_of(learner: CPQLearner, action: float) -> float:
         return learner.critics.cost(states, torch.full((1, 400, 1), action)).amax(1).mean().item()
 
 
-def test_penalty_makes_strange_actions_costly_and_leaves_the_others() -> None:
+def test_penalty_makes_ood_actions_costly_and_leaves_the_others() -> None:
     learner = trained(TIMID)
     threshold = learner.threshold.item()
     assert cost_of(learner, 0.95) > 0.9 * threshold
@@ -71,7 +71,7 @@ def test_the_penalty_has_no_effect_at_all_in_the_reference_form() -> None:
     )
 
 
-def test_alpha_rises_while_strange_actions_cost_too_little_and_falls_after() -> None:
+def test_alpha_rises_while_ood_actions_cost_too_little_and_falls_after() -> None:
     learner = trained(TIMID, 1)
     learner.adjust_alpha(torch.tensor([2.0]))
     risen = learner.log_alpha.item()
@@ -112,7 +112,7 @@ def test_policy_seeks_reward_where_safe_and_less_cost_elsewhere(monkeypatch: pyt
     assert safe.item() == 0.5
 
 
-def test_the_strangest_quarter() -> None:
+def test_the_most_divergent_quarter() -> None:
     divergences = torch.tensor([[0.0, 5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 0.5]])
     assert set(most_ood(divergences)[0].tolist()) == {1, 4}
     assert ood_mean(torch.tensor([[2.0, 4.0, 9.0]]), torch.tensor([[1.0, 1.0, 0.0]])).item() == 3

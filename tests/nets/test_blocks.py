@@ -35,7 +35,7 @@ def test_blocks_are_the_plain_products(hidden: str, members: int | None) -> None
         assert torch.allclose(mine.double(), theirs, rtol=1e-4, atol=1e-5 * theirs.abs().max().item())
 
 
-def test_half_products_are_exact_where_eight_bits_are_enough() -> None:
+def test_bf16_products_are_exact_where_eight_bits_are_enough() -> None:
     """Small integers are: there nothing but the order of operations could differ from the plain products."""
     network = StackedMLP(generators([0, 1]), (3, 8, 8, 2))
     generator = torch.Generator().manual_seed(0)
@@ -57,7 +57,7 @@ def test_half_products_are_exact_where_eight_bits_are_enough() -> None:
         assert torch.equal(full, half_)
 
 
-def test_half_products_round_and_drop_the_same_units() -> None:
+def test_bf16_products_round_and_drop_the_same_units() -> None:
     network = StackedMLP(generators([0, 1]), (5, 64, 64, 2), dropout=0.25)
     x = torch.randn(2, ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
 

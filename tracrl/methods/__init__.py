@@ -1,1 +1,1 @@
-"""One file an algorithm: its settings, its losses, its update."""
+"""One file per algorithm: its settings, its losses, its update."""

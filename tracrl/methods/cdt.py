@@ -285,7 +285,7 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
 
 
 class CDTLearner(Learner):
-    """The stack in training: one model a seed."""
+    """The stack in training: one model per seed."""
 
     def __init__(self, method: CDT, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)

@@ -92,7 +92,7 @@ class CPQ(Method):
     beta: Weight = 0.5
     """weight of the VAE's divergence"""
     ood_actions: Annotated[int, Range(1, 1_000)] = 10
-    """policy actions a state among which those out of distribution are looked for"""
+    """policy actions per state among which those out of distribution are looked for"""
     ood_cost: Weight = 1.5
     """what actions out of distribution should cost at least, in thresholds"""
     critics: Annotated[int, Range(1, 100)] = 2

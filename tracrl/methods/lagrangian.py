@@ -170,7 +170,7 @@ class LagrangianLearner(Learner):
 
     @torch.no_grad()
     def decoded(self, stream: int, observations: Tensor, count: int) -> Tensor:
-        """``count`` actions a row that the data could hold, before their tanh: (R, rows, count, actions)."""
+        """``count`` actions per row that the data could hold, before their tanh: (R, rows, count, actions)."""
         latent = central(self.noise(stream, observations.shape[1] * count, self.vae.latent))
         decoded = self.vae.decode_raw(observations.repeat_interleave(count, 1), latent)
         return decoded.view(*observations.shape[:2], count, -1)

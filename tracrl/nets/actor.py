@@ -13,7 +13,7 @@ from tracrl.nets.stacked import StackedMLP
 
 
 class SquashedGaussian(nn.Module):
-    """a = tanh(μ(s) + σ(s) ε), ε normal. One a run."""
+    """a = tanh(μ(s) + σ(s) ε), ε normal. One per run."""
 
     def __init__(self, generators: Sequence[torch.Generator], observations: int, actions: int, hidden: Sequence[int]):
         super().__init__()
@@ -31,7 +31,7 @@ class SquashedGaussian(nn.Module):
         return mean[:, :, None] + log_std.exp()[:, :, None] * noise
 
     def sample(self, observations: Tensor, noise: Tensor) -> Tensor:
-        """One action a row; ``noise`` is (R, rows, actions)."""
+        """One action per row; ``noise`` is (R, rows, actions)."""
         mean, log_std = self(observations)
         return torch.tanh(mean + log_std.exp() * noise)
 

@@ -35,17 +35,17 @@ def blocked_mlp(
     members: int,
     tanh: bool,
     masks: Masks | None = None,
-    half: bool = False,
+    bf16: bool = False,
 ) -> Tensor:
     """(R, rows, in) → (R · members, rows, out) through layers (R · members, in, out) and (R · members, 1, out).
 
-    Between layers is a ReLU, a ReLU with dropout, or a tanh. Differentiable once, in x and in the layers. With ``half``
+    Between layers is a ReLU, a ReLU with dropout, or a tanh. Differentiable once, in x and in the layers. With ``bf16``
     what is multiplied is in bfloat16, for which newer processors have instructions of their own.
     """
     parameters = (t for layer in layers for t in layer)
     # Inside a function's forward pass gradients are always off: whether they are asked for is known only here.
     kept = torch.is_grad_enabled()
-    return _BlockedMLP.apply(x, members, tanh, masks, half, kept, *parameters)  # type: ignore[no-untyped-call]
+    return _BlockedMLP.apply(x, members, tanh, masks, bf16, kept, *parameters)  # type: ignore[no-untyped-call]
 
 
 class _BlockedMLP(torch.autograd.Function):
@@ -56,18 +56,18 @@ class _BlockedMLP(torch.autograd.Function):
         members: int,
         tanh: bool,
         masks: Masks | None,
-        half: bool,
+        bf16: bool,
         gradients: bool,
         *parameters: Tensor,
     ) -> Tensor:
-        multiplied = torch.bfloat16 if half else x.dtype
+        multiplied = torch.bfloat16 if bf16 else x.dtype
         weights, biases = [w.to(multiplied) for w in parameters[0::2]], parameters[1::2]
         networks, rows = len(weights[0]), x.shape[1]
         kept = gradients and any(ctx.needs_input_grad)
-        # What the backward pass needs; without one, hidden layers share the room of a single block.
+        # What the backward pass needs; without one, hidden layers share the memory of a single block.
         held_rows = rows if kept else min(rows, ROWS)
         hidden = [x.new_empty(networks, held_rows, w.shape[2], dtype=multiplied) for w in weights[:-1]]
-        rooms = [x.new_empty(min(rows, ROWS), w.shape[2]) for w in weights[:-1]] if half else None
+        buffers = [x.new_empty(min(rows, ROWS), w.shape[2]) for w in weights[:-1]] if bf16 else None
         result = x.new_empty(networks, rows, weights[-1].shape[2])
         keys = [key.numpy() for key in masks.keys] if masks is not None else []
         for g in range(networks):
@@ -78,7 +78,7 @@ class _BlockedMLP(torch.autograd.Function):
                 h = source[start:stop].to(multiplied)
                 for i, (weight, bias) in enumerate(layers[:-1]):
                     to_keep = hidden[i][g, held]
-                    h = _affine(bias, h, weight, to_keep if rooms is None else rooms[i][: stop - start])
+                    h = _affine(bias, h, weight, to_keep if buffers is None else buffers[i][: stop - start])
                     if masks is not None:
                         units = h.view(1, -1).numpy()
                         masks.kernel(
@@ -86,7 +86,7 @@ class _BlockedMLP(torch.autograd.Function):
                         )
                     else:
                         h = h.tanh_() if tanh else h.relu_()
-                    h = h if rooms is None else to_keep.copy_(h)
+                    h = h if buffers is None else to_keep.copy_(h)
                 weight, bias = layers[-1]
                 _affine(bias, h, weight, result[g, start:stop])
         ctx.members, ctx.tanh = members, tanh

@@ -1,4 +1,4 @@
-"""Critics of reward and of cost, an ensemble of each a run, and their slowly following copies."""
+"""Critics of reward and of cost, an ensemble of each per run, and their slowly following copies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Critics(nn.Module):
 
 
 def regression_loss(values: Tensor, target: Tensor) -> Tensor:
-    """Σ_k E(Q_k − y)², one value a run; ``values`` is (R, K, rows), ``target`` (R, rows)."""
+    """Σ_k E(Q_k − y)², one value per run; ``values`` is (R, K, rows), ``target`` (R, rows)."""
     return (values - target[:, None]).square().mean(-1).sum(-1)
 
 

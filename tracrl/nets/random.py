@@ -19,7 +19,7 @@ Position = int | Tensor
 
 
 def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
-    """(R,) int64: one key a run for this step and purpose. ``seeds`` is (R,), ``step`` a scalar, both int64."""
+    """(R,) int64: one key per run for this step and purpose. ``seeds`` is (R,), ``step`` a scalar, both int64."""
     return _mix(_mix(_mix(seeds * _GAMMA) + step * _GAMMA) + stream)
 
 

@@ -52,8 +52,8 @@ class StackedLinear(nn.Module):
 class StackedMLP(nn.Module):
     """Hidden layers of ReLU (or tanh), dropout after each, and ``output`` on the last (R, rows, in) → (R, rows, out).
 
-    ``generators`` has one a run: each run's first weights depend on its own generator alone. With ``members`` each run
-    has an ensemble of K networks that see the same rows: (R, rows, in) → (R, K, rows, out).
+    ``generators`` has one per run: each run's first weights depend on its own generator alone. With ``members`` each
+    run has an ensemble of K networks that see the same rows: (R, rows, in) → (R, K, rows, out).
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class StackedMLP(nn.Module):
             scale = 256 / (256 - masks.threshold)
             layers = [layers[0], *((weight * scale, bias) for weight, bias in layers[1:])]
         flat = [(weight.flatten(0, -3), bias.flatten(0, -3)) for weight, bias in layers]
-        half = torch.is_autocast_enabled("cpu")
-        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks, half)
+        bf16 = torch.is_autocast_enabled("cpu")
+        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks, bf16)
         if self.members is not None:
             result = result.view(-1, self.members, *result.shape[1:])
         return result if self.output is None else self.output(result)
@@ -138,8 +138,8 @@ class StackedMLP(nn.Module):
 class StackedAdam(nn.Module):
     """Adam (Kingma and Ba 2015) over stacked parameters; its moments are buffers, so they are saved like weights.
 
-    Adam is elementwise: a run's parameters move as they would alone. ``count`` has one entry a run for the same reason
-    that everything has: a stack can be cut and joined along its first dimension.
+    Adam is elementwise: a run's parameters move as they would alone. ``count`` has one entry per run for the same
+    reason that everything has: a stack can be cut and joined along its first dimension.
     """
 
     count: Tensor
@@ -240,7 +240,7 @@ def _aligned_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def generators(seeds: Sequence[int], purpose: int = 0) -> list[torch.Generator]:
-    """One generator a run for first weights; ``purpose`` keeps a method's networks apart."""
+    """One generator per run for first weights; ``purpose`` keeps a method's networks apart."""
     key = random.keys(torch.tensor(list(seeds)), torch.tensor(-1), purpose)
     return [torch.Generator().manual_seed(int(k) & (2**63 - 1)) for k in key]
 

@@ -14,7 +14,7 @@ LOG_STD_RANGE = (-4.0, 15.0)
 
 
 class StackedVAE(nn.Module):
-    """Encoder (s, a) → N(μ, σ) over a latent z; decoder (s, z) → a. One a run."""
+    """Encoder (s, a) → N(μ, σ) over a latent z; decoder (s, z) → a. One per run."""
 
     def __init__(self, generators: Sequence[torch.Generator], observations: int, actions: int, hidden: Sequence[int]):
         super().__init__()
@@ -35,7 +35,7 @@ class StackedVAE(nn.Module):
         return torch.tanh(self.decode_raw(observations, latent))
 
     def loss(self, observations: Tensor, actions: Tensor, noise: Tensor, beta: float) -> Tensor:
-        """E‖â − a‖² / action size + β KL / latent size, one value a run; ``noise`` (R, rows, latent) is normal."""
+        """E‖â − a‖² / action size + β KL / latent size, one value per run; ``noise`` (R, rows, latent) is normal."""
         mean, log_std = self.encode(observations, actions)
         decoded = self.decode(observations, mean + log_std.exp() * noise)
         return (decoded - actions).square().mean((-2, -1)) + beta * divergence(mean, log_std).mean(-1)

@@ -160,7 +160,7 @@ class Stack:
 
 
 def _parts(runs: int, cores: int) -> int:
-    """One part a core where that shares the runs out evenly enough; else one a run, and the cores take turns."""
+    """One part per core where that shares the runs out evenly enough; else one per run, and the cores take turns."""
     if runs <= cores or runs / (cores * -(-runs // cores)) < 0.9:
         return runs
     return cores
