@@ -37,6 +37,10 @@ class TrainOptions(DataOptions):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """of TraC's matrix products: auto is bfloat16 on a GPU (where float32 means TF32) and float32 on a CPU, where
     bfloat16 is faster but needs a processor that has it (avx512_bf16); other methods are always float32"""
+    standardise: Literal["auto", "on", "off"] = "auto"
+    """train in the data's own units, which the policy keeps: auto is on for your own data, off for the 38 tasks"""
+    strict: Flag = False
+    """a training that looks dead (one action everywhere, no better than chance) is an error, not a warning"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
@@ -61,7 +65,7 @@ def train(arguments: Sequence[str]) -> int:
     from tracrl.methods.registry import METHODS, get_method
     from tracrl.tasks.table import get_task
     from tracrl.train.directory import default_directory
-    from tracrl.train.fit import fit
+    from tracrl.train.fit import fit, standardise_or_not
     from tracrl.train.progress import Terminal
 
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -78,12 +82,15 @@ def train(arguments: Sequence[str]) -> int:
     method = kind.preset(suite, options.preset, **changes)
     data = read or _training_data(options)
     limits = options.limits or _limits_of(data)
-    out = options.out or default_directory(method, data, limits, options.seeds)
+    own_units = standardise_or_not(options.standardise, data)
+    out = options.out or default_directory(method, data, limits, options.seeds, own_units)
     name = data.task or data.metadata.get("file", "the data")
     console.print(f"{method.title} on {name}: {len(data)} episodes from {data.metadata.get('file')}")
     whose = f"{suite}'s" if task else f"no known task, so {suite}'s"
     shown = ", ".join(f"{f.name} {getattr(method, f.name)}" for f in fields(method))
     console.print(f"Settings ({whose}, {options.preset}): {shown}", style="dim")
+    if own_units:
+        console.print("Observations are standardised (--standardise off: as they are).", style="dim")
     if along := kind.scaled_along(suite, options.preset, changes):
         console.print(f"note: {kind.scaling_note(method.updates, along)}")
     run = fit(
@@ -95,6 +102,8 @@ def train(arguments: Sequence[str]) -> int:
         resume=options.resume,
         device=options.device,
         precision=options.precision,
+        standardise=options.standardise,
+        strict=options.strict,
         evaluator=_evaluator_for(data, options),
         evaluations=options.evaluations,
         wandb=options.wandb,

@@ -31,6 +31,7 @@ class Cloning(Method):
 
     paper: ClassVar[str] = "Pomerleau: ALVINN, an Autonomous Land Vehicle in a Neural Network, NeurIPS 1988"
     unit_free: ClassVar[bool] = True
+    clones: ClassVar[bool] = True
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
     renamed: ClassVar = {"rate": "lr"}

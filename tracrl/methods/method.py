@@ -71,6 +71,8 @@ class Method(ABC):
     """False: one training serves every cost limit"""
     unit_free: ClassVar[bool] = False
     """True: it makes no difference to it in which units rewards and costs are"""
+    clones: ClassVar[bool] = False
+    """True: its policies are to act as the log does"""
     metrics: ClassVar[Sequence[str]] = ("loss",)
     """what a learner reports of each update; the first is called loss"""
     suites: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

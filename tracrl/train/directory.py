@@ -111,6 +111,10 @@ class RunDirectory:
         return self.path / "evaluations.csv"
 
     @property
+    def warnings(self) -> Path:
+        return self.path / "warnings.json"
+
+    @property
     def finished(self) -> bool:
         return self.policy.exists()
 
@@ -169,6 +173,10 @@ class RunDirectory:
                 )
         return config
 
+    def standardised(self) -> bool | None:
+        """Whether this training standardises observations; None where there is none yet."""
+        return standardises(self.read_config()) if self.config.exists() else None
+
     def precision(self) -> str | None:
         """Of the products in this training; None where there is none yet, or it is of version 0.4 or earlier."""
         found = self.read_config().get("precision") if self.config.exists() else None
@@ -195,12 +203,17 @@ class RunDirectory:
 
 
 def describe(
-    method: Method, data: DataSet, runs: Sequence[RunSpec], limits: Sequence[float], seeds: Sequence[int]
+    method: Method,
+    data: DataSet,
+    runs: Sequence[RunSpec],
+    limits: Sequence[float],
+    seeds: Sequence[int],
+    standardise: bool = False,
 ) -> dict[str, Any]:
     """What config.json holds. The identity depends on what determines the result and on nothing else."""
     what = {
         "method": method.name,
-        "settings": json.loads(json.dumps(asdict(method))),
+        "settings": json.loads(json.dumps(asdict(method))) | ({"standardise": "on"} if standardise else {}),
         "limits": [float(limit) for limit in limits],
         "seeds": [int(seed) for seed in seeds],
         "data": {
@@ -233,10 +246,18 @@ def identity_of(config: Mapping[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def default_directory(method: Method, data: DataSet, limits: Sequence[float], seeds: Sequence[int]) -> Path:
+def standardises(config: Mapping[str, Any]) -> bool:
+    """Whether the training of a config.json standardises observations."""
+    return config["settings"].get("standardise") == "on"
+
+
+def default_directory(
+    method: Method, data: DataSet, limits: Sequence[float], seeds: Sequence[int], standardise: bool = False
+) -> Path:
     """``runs/<task or file>-<method>-<identity>``: the same training finds its own directory again."""
     name = re.sub(r"[^\w.-]+", "-", str(data.task or Path(data.metadata.get("file", "data")).stem)).lstrip(".-")
-    return Path("runs") / f"{name}-{method.name}-{describe(method, data, [], limits, seeds)['identity']}"
+    identity = describe(method, data, [], limits, seeds, standardise)["identity"]
+    return Path("runs") / f"{name}-{method.name}-{identity}"
 
 
 def _words(values: Any) -> str:

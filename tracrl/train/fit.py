@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal, get_args
 
 from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.claims import BusyError, Claim, alive
 from tracrl.data.episodes import Episodes
+from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
+from tracrl.files import read_json
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.load import load_policy
 from tracrl.settings import Evaluations, check_limits, check_seeds, checked
 from tracrl.stopping import stop_requests
 from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
+from tracrl.train.health import Health
 from tracrl.train.logs import read_log
 from tracrl.train.loop import Loop, Run, as_row
 from tracrl.train.progress import Progress, Silence
 from tracrl.train.stack import Stack
 
 CHECKPOINT_SECONDS = 60.0
+Standardise = Literal["auto", "on", "off"]
 
 
 def fit(
@@ -36,6 +41,8 @@ def fit(
     resume: bool = False,
     device: str = "auto",
     precision: str = "auto",
+    standardise: Standardise = "auto",
+    strict: bool = False,
     evaluator: Evaluator | None = None,
     evaluations: int = 10,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -49,6 +56,9 @@ def fit(
     example ``Evaluator("BallRun", episodes=20)``, scores the policies ``evaluations`` times along the way, the last
     time at the end, which chooses the best of each run; final and best ones are then scored in episodes of their own.
     Its processes end with the training.
+    ``standardise``: observations, and for methods with critics rewards and costs, are trained on in the data's own
+    units, which the policies keep; "auto" does so for data of no known task. A training that looks dead warns;
+    ``strict`` makes that an error.
     ``claim`` is the caller's on ``out``; without one it is taken here, and refused where another process is at work.
     """
     runs = _runs(limits, seeds)
@@ -62,8 +72,13 @@ def fit(
     if precision == "auto" and resume and directory is not None:
         precision = directory.precision() or precision  # that which it began with
     products = choose_precision(precision, chosen) if method.has_bf16 else "float32"
+    own_units = standardise_or_not(standardise, data)
+    if standardise == "auto" and resume and directory is not None:
+        there = directory.standardised()
+        own_units = own_units if there is None else there
+    units = Units.of(data, observations_alone=method.unit_free or data.known_task is not None) if own_units else None
     config = {
-        **describe(method, data, trained, limits, seeds),
+        **describe(method, data, trained, limits, seeds, own_units),
         "environment": None if evaluator is None else evaluator.spec.to_dict(),
         "device": name_of(chosen),
         "precision": products,
@@ -75,14 +90,15 @@ def fit(
         if directory.finished:
             return _finished(directory)
     with ExitStack() as closing:
-        stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products))
+        stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products, units=units))
         if evaluator is not None:
             closing.callback(evaluator.close)
             evaluator.check(stack.policy())  # now, and not after hours of training
         if directory is not None:  # only now: data, limits and settings have been accepted
             claim = claim or closing.enter_context(Claim(directory.claim))
             directory.begin(config, resume)
-        loop = Loop(method, stack, runs, directory, claim, progress)
+        health = Health(data, method, strict)
+        loop = Loop(method, stack, runs, directory, claim, progress, health)
         if directory is not None and directory.checkpoint.exists():
             with restoring(directory.checkpoint):
                 loop.restore(Checkpoint.load(directory.checkpoint))
@@ -92,6 +108,13 @@ def fit(
         closing.enter_context(progress)
         stop = closing.enter_context(stop_requests())
         return loop.run(stop, steps, checkpoint_seconds)
+
+
+def standardise_or_not(standardise: str, data: Episodes) -> bool:
+    """Own data are standardised unless told otherwise; the benchmark's tasks are not, as published."""
+    if standardise not in get_args(Standardise):
+        raise TracrlError(f"--standardise is {standardise!r}; expected auto, on or off.")
+    return data.known_task is None if standardise == "auto" else standardise == "on"
 
 
 def _runs(limits: Sequence[float], seeds: Sequence[int]) -> list[RunSpec]:
@@ -115,4 +138,5 @@ def _finished(directory: RunDirectory) -> Run:
         scores=Scores.load(directory.scores) if scored else None,
         best_scores=Scores.load(directory.best_scores) if directory.best_scores.exists() else None,
         directory=directory.path,
+        warnings=tuple(read_json(directory.warnings)) if directory.warnings.exists() else (),
     )

@@ -16,11 +16,13 @@ from tracrl.claims import Claim
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
+from tracrl.files import write_json
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.stopping import Stopped
 from tracrl.train import checksums
 from tracrl.train.directory import RunDirectory
+from tracrl.train.health import Health
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress
 from tracrl.train.stack import Stack
@@ -45,6 +47,8 @@ class Run:
     scores: Scores | None = None
     best_scores: Scores | None = None
     directory: Path | None = None
+    warnings: tuple[str, ...] = ()
+    """what looks dead about the policies"""
 
 
 class Interrupted(Stopped):
@@ -62,15 +66,10 @@ class Loop:
         directory: RunDirectory | None,
         claim: Claim | None,
         progress: Progress,
+        health: Health,
     ):
-        self.method, self.stack, self.runs, self.directory, self.claim, self.progress = (
-            method,
-            stack,
-            runs,
-            directory,
-            claim,
-            progress,
-        )
+        self.method, self.stack, self.runs, self.directory = method, stack, runs, directory
+        self.claim, self.progress, self.health = claim, progress, health
         self.evaluator: Evaluator | None = None
         self.pending_evaluation: str | None = None
         """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
@@ -225,6 +224,9 @@ class Loop:
 
     def finish(self, stop: threading.Event) -> Run:
         policy = self.policy()
+        found = self.health.examine(policy, self.history)
+        if self.directory is not None and found:
+            write_json(self.directory.warnings, found)
         scores = best_scores = None
         if self.evaluator is not None:
             scores = self.score(policy, stop, on_the_way=False)
@@ -247,6 +249,7 @@ class Loop:
             scores=scores,
             best_scores=best_scores,
             directory=None if self.directory is None else self.directory.path,
+            warnings=tuple(found),
         )
 
     def open_logs(self, wandb: str | None) -> None:
