@@ -37,7 +37,8 @@ def _bits(what: str, file: str, command: str, says: str, takes: tuple[str, ...])
     def changed(change: Callable[[bytearray], Any]) -> Callable[[Path], None]:
         def make(path: Path) -> None:
             content = bytearray(path.read_bytes())
-            path.write_bytes(change(content) or content)
+            made = change(content)
+            path.write_bytes(content if made is None else made)
 
         return make
 

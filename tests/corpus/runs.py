@@ -14,12 +14,14 @@ from tests.corpus.policies import RESUME
 WRITES = ("report", "report/*")
 BAD = "ball-run"
 GOOD = "other-run"
+# Logs may be empty: then there are no curves. A folder without a config.json is no run.
+FINE = ("metrics.csv empty", "evaluations.csv empty", "config.json a link to itself")
 
 
 def cases() -> Iterator[Case]:
     for name, make in _changes():
         yield Case(
-            "runs", f"report beside a good one: {name}", f"report {BAD} {GOOD} --out report", "works", BAD,
+            "runs", f"report beside a good one: {name}", f"report {BAD} {GOOD} --out report", "works", "" if name in FINE else BAD,
             _sealless(make), (BAD, GOOD), WRITES,
         )  # fmt: skip
     for name, make in list(_changes())[::4]:
