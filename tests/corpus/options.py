@@ -142,8 +142,8 @@ def _by_hand() -> Iterator[Case]:
         ("evaluate ball-run --episodes 1 --workers 0", "refused", "--workers"),
         ("evaluate ball-run --episodes 1 --workers -2", "refused", "--workers"),
         ("evaluate ball-run --episodes 1 --video film.txt", "refused", "film.txt"),
-        ("evaluate ball-run --episodes 1 --workers 1", "works", "BC-All"),
-        ("evaluate ball-run --episodes 1 --seed 7 --workers 30", "works", "BC-All"),
+        ("evaluate ball-run --episodes 1 --workers 1", "works", "final policy"),
+        ("evaluate ball-run --episodes 1 --seed 7 --workers 30", "works", "final policy"),
         ("evaluate ball-run --task CarRun --episodes 1", "either", ""),
         # Studies
         ("study", "usage", "(?i)study"),
@@ -198,6 +198,8 @@ def _by_hand() -> Iterator[Case]:
     ]
     for words, expected, says in rows:
         writes = ("run", "run/*", "runs", "runs/*", "report", "report/*") if expected in ("works", "either") else ()
+        # What is known of the data is kept, whatever a study then refuses; a run that lacks a package goes on with it.
+        writes += ("runs", "runs/study*") * ("study" in words) + ("run", "run/*") * ("--wandb" in words)
         takes = ("own.hdf5", "own-run", "ball-run")
         name = words if len(words) < 90 else f"{words[:60]} ... {words[-28:]}"
         yield Case("options", name, words, expected, says, takes=takes, writes=writes)

@@ -21,8 +21,8 @@ FINE = ("metrics.csv empty", "evaluations.csv empty", "config.json a link to its
 def cases() -> Iterator[Case]:
     for name, make in _changes():
         yield Case(
-            "runs", f"report beside a good one: {name}", f"report {BAD} {GOOD} --out report", "works", "" if name in FINE else BAD,
-            _sealless(make), (BAD, GOOD), WRITES,
+            "runs", f"report beside a good one: {name}", f"report {BAD} {GOOD} --out report", "works",
+            "" if name in FINE else BAD, _sealless(make), (BAD, GOOD), WRITES,
         )  # fmt: skip
     for name, make in list(_changes())[::4]:
         yield Case(

@@ -63,6 +63,8 @@ class TrainOptions(DataOptions):
 
 def train(arguments: Sequence[str]) -> int:
     from tracrl.methods.registry import METHODS, get_method
+    from tracrl.settings import Episodes as EpisodeCount
+    from tracrl.settings import checked
     from tracrl.tasks.table import get_task
     from tracrl.train.directory import default_directory
     from tracrl.train.fit import fit, standardise_or_not
@@ -80,6 +82,7 @@ def train(arguments: Sequence[str]) -> int:
     task = named if read is None else read.known_task
     suite = task.suite if task else "Bullet"
     method = kind.preset(suite, options.preset, **changes)
+    checked("--episodes", options.episodes, EpisodeCount)
     data = read or _training_data(options)
     limits = options.limits or _limits_of(data)
     own_units = standardise_or_not(options.standardise, data)

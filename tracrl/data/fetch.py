@@ -204,6 +204,9 @@ class _Download:
             try:
                 self._transfer()
                 return
+            except ImportError as error:
+                self.error = TracrlError(f"Downloads need a package that is missing ({error}): install tracrl anew.")
+                return
             except Exception as error:
                 failures = 1 if self.have - before >= LEAST else failures + 1
                 if failures >= TRIES or not self._is_passing(error):
