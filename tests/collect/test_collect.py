@@ -173,7 +173,7 @@ def test_rounding_keeps_the_nearest_number_of_so_many_bits() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"steps": 0}, "--steps is 0; expected at least 1"),
+        ({"steps": 0}, "--steps is 0; expected a whole number from 1 to"),
         ({"episodes": -3}, "--episodes is -3"),
         ({"workers": 0}, "--workers is 0"),
         ({"limits": [-1.0]}, "--limits are -1.0"),

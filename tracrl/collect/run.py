@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ from tracrl.envs.environment import EnvInfo, EnvSpec
 from tracrl.envs.pool import EnvPool
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
+from tracrl.settings import Episodes as EpisodeCount
+from tracrl.settings import Range, Seed, checked
 from tracrl.tasks.table import get_task
 
 CLAIM, RECIPE, LEARNER = "claim.json", "recipe.json", "learner.safetensors"
@@ -82,7 +84,7 @@ def collect(
     MetaDrive's tasks have a driver model of their own, which serves as behaviour there: nothing is trained.
 
     The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
-    not by the number of ``workers`` (processes; by default one a core) nor by interruptions.
+    not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
     """
     spec = EnvSpec.of(env)
     settings = settings or CollectSettings()
@@ -98,9 +100,15 @@ def collect(
     # One collection at a time: what two write side by side would be taken for one.
     with Claim(parts / CLAIM) as claim:
         if not _open(path, parts, recipe, resume):
-            _collect(
-                spec, path, parts, recipe, claim, settings=settings, limits=limits, workers=workers, progress=progress
-            )
+            try:
+                _collect(
+                    spec, path, parts, recipe, claim, settings=settings, limits=limits, workers=workers,
+                    progress=progress,
+                )  # fmt: skip
+            except BaseException:
+                if not any(parts.glob("*.safetensors")):  # nothing to go on from, so nothing is left behind
+                    (parts / RECIPE).unlink(missing_ok=True)
+                raise
         for left in parts.iterdir():
             if left != claim.path:
                 left.unlink(missing_ok=True)
@@ -168,9 +176,9 @@ def _collect(
 def _check(steps: int, episodes: int, seed: int, limits: Sequence[float] | None, observation_bits: int) -> None:
     if not 1 <= observation_bits <= FLOAT_BITS:
         raise TracrlError(f"--observation-bits is {observation_bits}; expected 1 to {FLOAT_BITS}.")
-    for option, value, least in (("--steps", steps, 1), ("--episodes", episodes, 1), ("--seed", seed, 0)):
-        if value < least:
-            raise TracrlError(f"{option} is {value}; expected at least {least}.")
+    checked("--steps", steps, Annotated[int, Range(1, 10**12)])
+    checked("--episodes", episodes, EpisodeCount)
+    checked("--seed", seed, Seed)
     if limits is not None and not all(0 <= limit < math.inf for limit in limits):
         raise TracrlError(f"--limits are {', '.join(map(str, limits))}; expected finite numbers of 0 or more.")
 
