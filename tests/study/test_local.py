@@ -78,14 +78,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def test_one_that_fails_does_not_stop_the_others(ball_data: Path, tmp_path: Path) -> None:
-    settings = ["hidden=[8]", "bc-all.updates=60", "bc-all.batch_size=8", "trac.batch_size=39"]
+    settings = [*TINY, "bc-all.updates=60", "bc-all.batch_size=8"]
     plan = tiny_plan(settings=settings, methods=["trac", "bc-all"])
     console, store = quiet(), Store(tmp_path / "runs")
+    taken = store.run(next(stack for stack in plan.stacks if stack.method.name == "trac")).path
+    taken.mkdir(parents=True)
+    (taken / "mine.txt").write_text("somebody's own")
     board = run_locally(plan, store, console)
     assert (board.count("done"), board.count("failed")) == (1, 1)
     (failure,) = board.failures()
-    assert failure.reason.startswith("Only ")
-    assert "segments are safe at cost limit 10, fewer than a batch of 39" in failure.reason
+    assert failure.reason == f"{taken} is there already and holds no run: choose another --out."
     log = store.assignment(failure.stack).log
     assert failure.reason in log.read_text()
     lines = said(console).splitlines()

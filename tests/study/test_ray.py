@@ -170,10 +170,13 @@ def test_failures_are_answers_and_all_needs_are_checked(
     cluster: tuple[str, Node, Node], ball_data: Path, tmp_path: Path
 ) -> None:
     address, _, _ = cluster
-    plan = tiny_plan(settings=["hidden=[8]", "trac.batch_size=39"])
+    plan = tiny_plan()
+    taken = Store(tmp_path / "runs").run(plan.stacks[0]).path
+    taken.mkdir(parents=True)
+    (taken / "mine.txt").write_text("somebody's own")
     board = ray_backend.run_on_ray(plan, Store(tmp_path / "runs"), quiet(), address=address, device="cpu")
     (failure,) = board.failures()
-    assert "segments are safe at cost limit 10, fewer than a batch of 39" in failure.reason
+    assert "is there already and holds no run" in failure.reason
     with pytest.raises(TracrlError, match="TraC on BallRun fits on no machine of the Ray cluster: it needs 64 cores"):
         ray_backend.run_on_ray(plan, Store(tmp_path / "runs"), quiet(), address=address, device="cpu", cores=64)
     with pytest.raises(TracrlError, match="--device cuda: no machine of the Ray cluster has a GPU"):
