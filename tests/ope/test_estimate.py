@@ -14,7 +14,7 @@ from tracrl.cli import main
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.errors import TracrlError
-from tracrl.ope.estimate import Effort, estimate
+from tracrl.ope.estimate import Effort, at_most, estimate
 from tracrl.ope.fqe import FQE
 from tracrl.ope.holdout import split
 from tracrl.ope.log import Log
@@ -134,6 +134,14 @@ def test_estimates_say_which_episodes_they_use() -> None:
     assert "these very episodes" in note([data.fingerprint], 0.5)
     assert "these very episodes" in note([held.fingerprint], 0.5)
     assert "other data" in note(["another"])
+
+
+def test_value_functions_of_two_cores_see_whole_episodes_up_to_a_number_of_rows() -> None:
+    data = line_log(20)
+    part = at_most(data, 5 * STEPS + 3, seed=1)
+    assert (len(part), part.rows) == (5, 5 * STEPS)
+    assert at_most(data, data.rows, seed=1) is data
+    assert len(at_most(data, 1, seed=1)) == 1
 
 
 def test_policies_with_a_memory_or_at_random_are_estimated_and_it_is_said_how(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def estimate(
     played = np.concatenate([one.sums for one in episodes], axis=1)
 
     say("fitted Q evaluation")
-    part = _at_most(used, effort.rows, seed)
+    part = at_most(used, effort.rows, seed)
     fitted = _fitted(effort, log if part is used else Log.of(part, chosen), list(stacks.values()), seed)
     values, errors = _weighed(fitted, played, replays)
     shares = np.concatenate([ood_shares(one.visited, log, seed) for one in episodes])
@@ -144,7 +144,7 @@ def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Fl
     return result
 
 
-def _at_most(data: Episodes, rows: int, seed: int) -> Episodes:
+def at_most(data: Episodes, rows: int, seed: int) -> Episodes:
     """Whole episodes, chosen by the seed, of this many rows together."""
     if data.rows <= rows:
         return data
