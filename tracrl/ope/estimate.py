@@ -39,10 +39,10 @@ class Effort:
     """transitions that value functions are fitted to, at most: every policy must act in all of them"""
 
 
-GPU = Effort(FQE(), Dynamics(updates=20_000))
+GPU = Effort(FQE(), Dynamics())
 CPU = Effort(
-    FQE(updates=3_000, batch_size=256, hidden=(64, 64), lr=3e-3),
-    Dynamics(updates=3_000, batch_size=256, hidden=(128, 128), starts=50),
+    FQE(updates=5_000, batch_size=256, hidden=(128, 128), lr=2e-3),
+    Dynamics(updates=10_000, batch_size=256, starts=50),
     replicas=1,
     members=3,
     rows=100_000,

@@ -31,7 +31,7 @@ NEAREST = 30
 class Dynamics:
     """Settings."""
 
-    updates: int = 6_000
+    updates: int = 30_000
     batch_size: int = 512
     hidden: tuple[int, ...] = (256, 256)
     lr: float = 1e-3
