@@ -23,10 +23,7 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "rooms.svg"
 PACKAGE = "tracrl"
 WIDTH, CHAIN, BOX, BETWEEN, MARGIN = 960, 520, 46, 32, 16
-FOUNDATION = {
-    *("bars", "checkpoints", "claims", "errors", "files", "memory"),
-    *("processes", "settings", "stopping", "tensor_files"),
-}
+FOUNDATION = {path.stem for path in (ROOT / PACKAGE).glob("*.py")}
 """modules that every room may use: one box, whose arrows would say nothing"""
 FILL, INK = "#e8f1fb", "#2f6fab"
 
@@ -64,7 +61,7 @@ def arrows() -> set[tuple[str, str]]:
 def room_of(module: str) -> str | None:
     """tracrl.data.hdf5 -> data; None for the foundation and the package itself."""
     parts = module.split(".")
-    return None if len(parts) < 2 or parts[1] in FOUNDATION | {"__main__"} else parts[1]
+    return None if len(parts) < 2 or parts[1] in FOUNDATION else parts[1]
 
 
 def reached(direct: dict[str, set[str]], start: str) -> set[str]:
@@ -103,7 +100,11 @@ def draw(rows: Sequence[Sequence[str]], edges: set[tuple[str, str]]) -> str:
                 for a, b in sorted(edges, key=lambda edge: (places[edge[0]].row, edge))
             ),
             *(line for room, place in places.items() for line in box(room, purpose(room), place)),
-            *box(", ".join(sorted(FOUNDATION & present())), "what every room may use", bottom),
+            *box(
+                ", ".join(sorted(name for name in FOUNDATION if not name.startswith("__"))),
+                "what every room may use",
+                bottom,
+            ),
             "</svg>",
             "",
         ]
@@ -136,10 +137,6 @@ def spread(row: Sequence[str]) -> Iterator[tuple[str, float]]:
 
 def width_of(row: Sequence[str]) -> float:
     return CHAIN if len(row) == 1 else (CHAIN + 180) / len(row) - 24
-
-
-def present() -> set[str]:
-    return {path.stem for path in (ROOT / PACKAGE).glob("*.py")}
 
 
 def box(name: str, says: str, place: Place) -> Iterator[str]:
