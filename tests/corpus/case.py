@@ -90,8 +90,6 @@ class Bench:
         self._server: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        from tests.corpus.materials import make_materials
-
         self.base.mkdir(parents=True, exist_ok=True)
         environment = self._environment(self.base / "server") | {"MPLCONFIGDIR": str(self.base / "matplotlib")}
         self._server = subprocess.Popen(
@@ -104,7 +102,6 @@ class Bench:
             start_new_session=True,
         )
         self.materials.mkdir()
-        make_materials(self, self.materials)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -120,7 +117,7 @@ class Bench:
         folder.mkdir(parents=True)
         try:
             for name in case.takes:
-                source = self.materials / name
+                source = self._material(name)
                 (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / name)
             if case.make is not None:
                 case.make(folder)
@@ -154,6 +151,13 @@ class Bench:
         shutil.rmtree(base)
         assert answer["status"] == 0, said
         return said
+
+    def _material(self, name: str) -> Path:
+        from tests.corpus.materials import make_material
+
+        if not (self.materials / name).exists():
+            make_material(self, self.materials, name)
+        return self.materials / name
 
     def _asked(
         self, case: Case, base: Path, environment: Mapping[str, str | None], folder: Path | None = None

@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 TINY = "--hidden 8 8 --batch-size 8"
 
 
-def make_materials(bench: Bench, folder: Path) -> None:
-    """Data, two finished runs with scores, one without, one that can go on."""
-    write_hdf5(make_small_data(), folder / "own.hdf5")
+def make_material(bench: Bench, folder: Path, name: str) -> None:
+    """Data (``own.hdf5``), finished runs with and without scores, or a run that can go on, made when first needed."""
     small = TINY.split()
     own = ["--data", "own.hdf5", "--limits", 4, *small]
-    bench.run(folder, "train", "bc-all", *own, "--updates", 4, "--out", "own-run")
-    scored = ["--limits", 10, 20, "--episodes", 1, "--evaluations", 2]
-    bench.run(folder, "train", "bc-all", "BallRun", *scored, *small, "--updates", 4, "--out", "ball-run")
-    bench.run(folder, "train", "bc-all", "BallRun", *scored, *small, "--updates", 6, "--out", "other-run")
-    _stop(folder, [*map(str, ["train", "bc-all", *own, "--updates", 30_000, "--out", "stopped-run"])])
+    scored = ["--limits", 10, 20, "--episodes", 1, "--evaluations", 2, *small]
+    if not (folder / "own.hdf5").exists():
+        write_hdf5(make_small_data(), folder / "own.hdf5")
+    if name == "own-run":
+        bench.run(folder, "train", "bc-all", *own, "--updates", 4, "--out", name)
+    elif name == "stopped-run":
+        _stop(folder, [*map(str, ["train", "bc-all", *own, "--updates", 30_000, "--out", name])])
+    elif name in ("ball-run", "other-run"):
+        updates = 4 if name == "ball-run" else 6
+        bench.run(folder, "train", "bc-all", "BallRun", *scored, "--updates", updates, "--out", name)
 
 
 def _stop(folder: Path, words: list[str]) -> None:

@@ -20,7 +20,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def _marked() -> Iterator[object]:
-    sampled = set(map(id, sample(0)))
+    sampled = set(map(id, sample()))
     for case in all_cases():
         marks = () if id(case) in sampled else (pytest.mark.slow,)
         yield pytest.param(case, id=f"{case.group}: {case.name}"[:120], marks=marks)
