@@ -69,11 +69,13 @@ class StudyOptions:
 
 def study(options: StudyOptions) -> int:
     """0: all is done; 1: something failed; 130 or 143: stopped."""
+    from tracrl.settings import Range, checked
     from tracrl.study.known_data import KnownData
     from tracrl.study.local import Machine, calibrate, run_locally
     from tracrl.study.plan import make_plan
     from tracrl.study.store import Store
 
+    checked("--retries", options.retries, Annotated[int, Range(0, 1000)])
     store = Store(options.out)
     machine = Machine.this()
     # Plans are for this machine. A cluster's GPUs are not seen from here: that there are none is for it to say.

@@ -337,7 +337,7 @@ def _quiet_library() -> Iterator[None]:
     """Each further try is not worth two lines: what counts is said at the end."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
