@@ -105,7 +105,7 @@ def _policy_headers() -> Iterator[Case]:
         "a stack of one": lambda t: t.update({k: v[:1] for k, v in t.items()}),
         "NaN": lambda t: t.update({k: v * np.float32(np.nan) for k, v in t.items()}),
         "whole numbers": lambda t: t.update({k: v.astype(np.int32) for k, v in t.items()}),
-        "scalars": lambda t: t.update({k: np.float32(1).reshape(()) for k in t}),
+        "scalars": lambda t: t.update({k: np.array(1, np.float32) for k in t}),
         "turned round": lambda t: t.update({k: np.ascontiguousarray(v.T) for k, v in t.items()}),
     }
     for name, change in changes.items():

@@ -19,7 +19,9 @@ def serve() -> None:
     """One request a line: where, which words, which variables, which seconds; one answer a line."""
     import encodings.ascii
     import encodings.idna
-    import encodings.latin_1  # noqa: F401 (some cases run as a user who may not read the library)
+    import encodings.latin_1
+    import encodings.raw_unicode_escape
+    import encodings.unicode_escape  # noqa: F401 (some cases run as a user who may not read the library)
 
     import h5py  # noqa: F401
     import matplotlib.backends.backend_agg

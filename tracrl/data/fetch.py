@@ -335,6 +335,8 @@ def _status_of(error: BaseException) -> int | None:
 @contextlib.contextmanager
 def _quiet_library() -> Iterator[None]:
     """Each further try is not worth two lines: what counts is said at the end."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("huggingface_hub")  # which sets its level when it is imported
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
