@@ -23,7 +23,10 @@ from tracrl.tasks.normalise import normalised_cost, normalised_reward
 from tracrl.tasks.table import all_tasks, get_task
 
 RESULTS = Path(__file__).parent.parent / "results"
-RUN = "run task data method preset limit seed fingerprint code device precision machine episodes evaluation_seed"
+RUN = (
+    "run task data method preset standardise limit seed fingerprint code device precision machine episodes "
+    "evaluation_seed"
+)
 SCORE = "run episode return cost length"
 DATA = (
     "task data fingerprint made_by episodes rows lowest_return highest_return highest_cost limits safe unsafe best_safe"
@@ -51,6 +54,7 @@ def gather(work: Path, code: str, machine: str) -> None:
                 "data": data_name(source),
                 "method": method,
                 "preset": preset,
+                "standardise": config["settings"].get("standardise", "off"),
                 "limit": f"{limit:g}",
                 "seed": seed,
                 "fingerprint": config["data"]["fingerprint"],
@@ -104,7 +108,7 @@ def data_row(summary: Row, source: str) -> Row:
 
 
 def key_of(row: Row) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in ["task", "method", "preset", "limit", "seed", "fingerprint"])
+    return tuple(str(row[name]) for name in ["task", "method", "preset", "standardise", "limit", "seed", "fingerprint"])
 
 
 def read(name: str) -> list[Row]:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 SEEDS = (0, 10, 20)
 EPISODES = 20
@@ -67,7 +67,7 @@ def jobs_of(work: Path, options: argparse.Namespace) -> Iterator[Job]:
             if stacks:
                 named = [f"{method}:{preset}" for method, preset in stacks]
                 last = work / "runs" / source / f"{stacks[-1][0]}-{stacks[-1][1]}" / "policy.safetensors"
-                words = ["train", str(work), task, source, *named]
+                words = ["train", str(work), task, source, options.standardise, *named]
                 yield Job(f"train {source} {named[-1]}", words, last, 1, data, gpu=True, rank=first + rank)
             for method, preset in stacks:
                 run = work / "runs" / source / f"{method}-{preset}"
@@ -211,7 +211,7 @@ def describe_data(work: Path, source: str) -> None:
     np.savez_compressed(work / "data" / f"{source}.npz", costs=data.total_costs, returns=data.returns)
 
 
-def train_stacks(work: str, task: str, source: str, *stacks: str) -> None:
+def train_stacks(work: str, task: str, source: str, standardise: Literal["auto", "on", "off"], *stacks: str) -> None:
     """Nine runs of each method on the GPU."""
     import torch
 
@@ -233,7 +233,16 @@ def train_stacks(work: str, task: str, source: str, *stacks: str) -> None:
         out = Path(work) / "runs" / source / f"{name}-{preset}"
         began = time.monotonic()
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device)
+        fit(
+            method,
+            data,
+            limits=known.limits,
+            seeds=SEEDS,
+            out=out,
+            resume=True,
+            device=device,
+            standardise=standardise,
+        )
         (out / "checkpoint.safetensors").unlink(missing_ok=True)
         facts = {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
         if device == "cuda":
@@ -280,6 +289,7 @@ def main() -> None:
     parser.add_argument("--trainers", type=int, default=3, help="trainings side by side on the GPU")
     parser.add_argument("--collect", nargs="*", default=[], metavar="TASK:STEPS:EPISODES:PROCESSES")
     parser.add_argument("--train", nargs="*", default=[], help="tasks whose data are at hand")
+    parser.add_argument("--standardise", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
     parser.add_argument("--full", nargs="*", default=[], help="tasks to train with TraC's full preset too")
     return run_slice(parser.parse_args())
