@@ -285,11 +285,21 @@ def _files() -> Iterator[Row]:
     yield "costs never written", "either", "", replaced("costs", shape=(rows,), dtype="f4", chunks=True)
     yield "link to nothing inside", "refused", "costs", linked("costs", lambda _: h5py.SoftLink("/nothing"))
     yield "link to itself inside", "refused", "costs", linked("costs", lambda _: h5py.SoftLink("/costs"))
-    yield "link to a file that is gone", "refused", "link", linked("costs", lambda _: h5py.ExternalLink("gone.h5", "c"))
-    yield "link to another file", "refused", "link", linked("costs", _to_another)
-    yield "link to a pipe", "refused", "link", linked("costs", _to_pipe)
-    yield "link to a device", "refused", "link", linked("costs", lambda _: h5py.ExternalLink("/dev/zero", "c"))
-    yield "virtual, source gone", "refused", "virtual", _virtual
+    yield (
+        "link to a file that is gone",
+        "refused",
+        "lies in another file",
+        linked("costs", lambda _: h5py.ExternalLink("gone.h5", "c")),
+    )
+    yield "link to another file", "refused", "lies in another file", linked("costs", _to_another)
+    yield "link to a pipe", "refused", "lies in another file", linked("costs", _to_pipe)
+    yield (
+        "link to a device",
+        "refused",
+        "lies in another file",
+        linked("costs", lambda _: h5py.ExternalLink("/dev/zero", "c")),
+    )
+    yield "virtual, source gone", "refused", "lies in another file", _virtual
     yield (
         "stored outside, gone",
         "refused",

@@ -61,7 +61,7 @@ def cases() -> Iterator[Case]:
     for name, answer in answers.items():
         yield _case(f"a server that {name}" if " " in name else name, answer)
     yield _case("a server that waits", lambda connection, request: time.sleep(100), seconds=240)
-    yield _case("a server that trickles", _trickling, seconds=240)
+    yield _case("a server that trickles", _trickling, seconds=400)
     for address in (
         "nonsense", "http://", "http://[", "http://127.0.0.1:1", "http://127.0.0.1:99999", "http://127.0.0.1:x",
         "file:///etc", "ftp://127.0.0.1/", "http://no such host/", "http://中.invalid/", "http://a..b/", "://",
