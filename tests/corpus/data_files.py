@@ -15,6 +15,7 @@ from tests.corpus.case import Case, Expected
 
 Arrays = dict[str, Any]
 NAMES = ("observations", "actions", "rewards", "costs", "terminals", "timeouts")
+ELSEWHERE = "lies in another file"
 TRAIN = "train bc-all --data {} --limits 4 --updates 2 --hidden 4 --batch-size 4 --no-eval --out run"
 
 
@@ -291,15 +292,15 @@ def _files() -> Iterator[Row]:
         "lies in another file",
         linked("costs", lambda _: h5py.ExternalLink("gone.h5", "c")),
     )
-    yield "link to another file", "refused", "lies in another file", linked("costs", _to_another)
-    yield "link to a pipe", "refused", "lies in another file", linked("costs", _to_pipe)
+    yield "link to another file", "refused", ELSEWHERE, linked("costs", _to_another)
+    yield "link to a pipe", "refused", ELSEWHERE, linked("costs", _to_pipe)
     yield (
         "link to a device",
         "refused",
         "lies in another file",
         linked("costs", lambda _: h5py.ExternalLink("/dev/zero", "c")),
     )
-    yield "virtual, source gone", "refused", "lies in another file", _virtual
+    yield "virtual, source gone", "refused", ELSEWHERE, _virtual
     yield (
         "stored outside, gone",
         "refused",
@@ -407,7 +408,7 @@ def _options() -> Iterator[Case]:
         ("data inspect .", "refused", r"\."),
         ("data check /dev/null", "refused", "/dev/null"),
         ("data check own.hdf5 extra.hdf5", "usage", "extra.hdf5"),
-        ("data check", "usage", "(?i)source"),
+        ("data check", "usage", "a file or a task's name"),
         ("data check own.hdf5 --task BallRun", "refused", "do not belong to BallRun"),
         ("data check BallRun --task CarRun", "refused", "CarRun"),
     ]
