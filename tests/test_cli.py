@@ -115,8 +115,8 @@ def test_trained_without_evaluation_then_evaluated(tmp_path: Path) -> None:
     trained = tracrl("train", "bc-all", "BallRun", "--no-eval", "--updates", 5, "--out", "run", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert not (tmp_path / "run" / "scores.json").exists()
-    assert "tracrl evaluate run" in trained.stdout
-    assert tracrl("evaluate", "run", "--episodes", 1, cwd=tmp_path).returncode == 0
+    assert "tracrl evaluate run --save" in trained.stdout
+    assert tracrl("evaluate", "run", "--episodes", 1, "--save", cwd=tmp_path).returncode == 0
     assert (tmp_path / "run" / "scores.json").exists()
 
 

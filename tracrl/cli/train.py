@@ -114,7 +114,7 @@ def train(arguments: Sequence[str]) -> int:
     )
     show_run(out)
     if run.scores is None and data.task is not None:
-        console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out}")
+        console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out} --save")
     return 0
 
 
