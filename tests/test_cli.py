@@ -21,6 +21,7 @@ from tracrl.data.hdf5 import write_hdf5
 
 TINY = ["--updates", "20", "--clone-updates", "10", "--batch-size", "4", "--hidden", "8", "8"]
 TASKS = 38
+BUNDLED = Path(__file__).parents[1] / "tracrl/data/bundled/BallRun.hdf5"
 
 
 def tracrl(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -183,6 +184,11 @@ def test_methods_are_listed(tmp_path: Path) -> None:
         ("study main --tasks BallRun --plan --device cuda", "PyTorch sees no CUDA GPU on this machine"),
         ("evaluate nowhere", "There is no policy at nowhere"),
         ("data inspect PointGaol1", "There is no task called 'PointGaol1': did you mean PointGoal1"),
+        ("data check BallRun --task CarRun", "BallRun is a task, and its episodes are not of CarRun"),
+        ("data inspect BallRun --task CarRun", "BallRun is a task, and its episodes are not of CarRun"),
+        (f"train trac CarRun --data {BUNDLED}", "holds episodes of BallRun, not of CarRun: name the task BallRun"),
+        ("study main --tasks BallRun --workers 0", "--workers is 0; expected at least 1"),
+        ("study main --tasks BallRun AntRun", "tracrl data fetch AntRun"),
         ("data fetch", "Say which tasks to fetch"),
         ("sims install mujoco", "mujoco"),
     ],

@@ -6,11 +6,12 @@ import typing
 from collections.abc import Iterator
 from dataclasses import fields
 
-from tests.corpus.case import Case, Expected
+from tests.corpus.case import ROOT, Case, Expected
 from tracrl.methods.registry import METHODS
 
 SMALL = "--limits 4 --no-eval --out run"
 HUGE = str(10**30)
+BUNDLED = ROOT / "tracrl/data/bundled/BallRun.hdf5"
 
 
 def cases() -> Iterator[Case]:
@@ -71,6 +72,10 @@ def _by_hand() -> Iterator[Case]:
         (f"train bc-all BallRun {tiny} --out run --updates 2 --evaluations {10**10}", "refused", "--evaluations"),
         (f"train bc-all BallRun {tiny} --out run --updates 2 --evaluations -1", "refused", "--evaluations"),
         (f"train bc-all BallRun {tiny} --out run --updates {10**30}", "refused", "--updates"),
+        ("data check BallRun --task CarRun", "refused", "not of CarRun"),
+        ("data check BallRun --task BallRun", "works", "in order"),
+        ("data inspect BallRun --task CarRun", "refused", "not of CarRun"),
+        (f"train bc-all CarRun --data {BUNDLED} {tiny} --updates 2 --out run", "refused", "not of CarRun"),
         # Words of a run
         ("train", "usage", "usage: tracrl train"),
         ("train --help", "works", "usage: tracrl train"),
@@ -198,8 +203,6 @@ def _by_hand() -> Iterator[Case]:
     ]
     for words, expected, says in rows:
         writes = ("run", "run/*", "runs", "runs/*", "report", "report/*") if expected in ("works", "either") else ()
-        # What is known of the data is kept, whatever a study then refuses; a run that lacks a package goes on with it.
-        writes += ("runs", "runs/study*") * ("study" in words) + ("run", "run/*") * ("--wandb" in words)
         takes = ("own.hdf5", "own-run", "ball-run")
         name = words if len(words) < 90 else f"{words[:60]} ... {words[-28:]}"
         yield Case("options", name, words, expected, says, takes=takes, writes=writes)

@@ -61,7 +61,9 @@ def cases() -> Iterator[Case]:
     for name, answer in answers.items():
         yield _case(f"a server that {name}" if " " in name else name, answer)
     yield _case("a server that waits", lambda connection, request: time.sleep(100), seconds=240)
-    yield _case("a server that trickles", _trickling, seconds=400)
+    yield _case("a server that trickles", _trickling, env={"TRACRL_DATA_PATIENCE": "5"})
+    for seconds in ("soon", "-1", "nan"):
+        yield _case(f"patience {seconds}", _trickling, env={"TRACRL_DATA_PATIENCE": seconds})
     for address in (
         "nonsense", "http://", "http://[", "http://127.0.0.1:1", "http://127.0.0.1:99999", "http://127.0.0.1:x",
         "file:///etc", "ftp://127.0.0.1/", "http://no such host/", "http://中.invalid/", "http://a..b/", "://",
@@ -73,10 +75,10 @@ def cases() -> Iterator[Case]:
         )  # fmt: skip
 
 
-def _case(name: str, answer: Answer, seconds: float = 100) -> Case:
+def _case(name: str, answer: Answer, seconds: float = 100, env: Mapping[str, str] | None = None) -> Case:
     return Case(
         "fetch", name, "data fetch AntCircle --out .", "refused", "", around=lambda folder: _served(answer),
-        seconds=seconds, writes=WRITES,
+        seconds=seconds, writes=WRITES, env=env or {},
     )  # fmt: skip
 
 

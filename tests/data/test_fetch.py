@@ -6,9 +6,12 @@ import contextlib
 import hashlib
 import http.server
 import io
+import os
 import resource
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -532,7 +535,7 @@ def test_two_downloads_of_one_file_do_not_meet(task: Task, url: str, content: by
 def test_a_server_that_trickles_is_given_up(
     task: Task, server: Behaviour, url: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.5)
+    monkeypatch.setenv("TRACRL_DATA_PATIENCE", "0.5")
     leave_part(tmp_path, content[:5000], url, len(content))
     server.trickle, server.slow_headers = (0.02, 0.0) if where == "body" else (0.0, 0.4)
     begun = time.monotonic()
@@ -546,6 +549,33 @@ def test_a_server_that_trickles_is_given_up(
     if where == "body":
         (part,) = tmp_path.iterdir()
         assert part.read_bytes() == content[:5000]
+
+
+@pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan", "inf", "1e9"])
+def test_a_patience_that_is_none(
+    task: Task, url: str, tmp_path: Path, seconds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACRL_DATA_PATIENCE", seconds)
+    with pytest.raises(TracrlError, match=f"TRACRL_DATA_PATIENCE is '{seconds}'; expected seconds, above 0 and below"):
+        fetch(task, base_url=url, directory=tmp_path)
+    assert files_in(tmp_path) == set()
+
+
+def test_the_librarys_own_lines_stay_away(server: Behaviour, url: str, tmp_path: Path) -> None:
+    """In a process of its own, in which the library has not been imported yet."""
+    server.send = [10]
+    without_pauses = "import sys, time; time.sleep = lambda s: None; from tracrl.cli import main; sys.exit(main())"
+    words = ["data", "fetch", "BallRun", "--out", str(tmp_path / "made")]
+    done = subprocess.run(
+        [sys.executable, "-c", without_pauses, *words],
+        env={**os.environ, "TRACRL_DATA_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert [line[:24] for line in done.stderr.splitlines()] == ["tracrl: The download of "]
 
 
 def test_a_download_has_a_longest_time(

@@ -197,6 +197,12 @@ def test_episodes_of_another_task_are_refused(tmp_path: Path, monkeypatch: pytes
     )
 
 
+def test_two_tasks_that_differ_are_refused() -> None:
+    with pytest.raises(TracrlError, match="BallRun is a task, and its episodes are not of CarRun: name one task alone"):
+        load_dataset("BallRun", task="CarRun")
+    assert load_dataset("BallRun", task="BallRun").task == "BallRun"
+
+
 def test_dsrls_file_of_another_task_is_refused(tmp_path: Path) -> None:
     path = write_run(tmp_path / BALL_RUN.dataset_file)
     with pytest.raises(TracrlError, match="holds episodes of BallRun, not of CarRun: name the task BallRun"):

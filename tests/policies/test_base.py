@@ -11,6 +11,7 @@ import torch
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, RunSpec
+from tracrl.methods.registry import METHODS
 from tracrl.methods.trac import TraC
 from tracrl.policies.base import KINDS, Policy, PolicyMetadata
 from tracrl.policies.load import load_policy
@@ -172,6 +173,27 @@ def test_tensors_that_do_not_fit_are_said(stack: Policy, tmp_path: Path) -> None
     assert "has shape ()" in said_of(stack, path, lambda _, tensors: tensors.update(bias1=np.zeros((), np.float32)))
     nan = {"bias1": np.full((2, 1, 8), np.nan, np.float32)}
     assert "bias1 holds numbers that are not finite" in said_of(stack, path, lambda _, tensors: tensors.update(nan))
+
+
+@pytest.mark.parametrize("kind", METHODS)
+@pytest.mark.parametrize("fault", ["more", "whole numbers"])
+def test_tensors_that_no_policy_acts_with_are_said(small_data: Episodes, tmp_path: Path, kind: str, fault: str) -> None:
+    path = tmp_path / "policy.safetensors"
+    small = {"width": 8, "layers": 1, "heads": 1} if kind == "cdt" else {"hidden": (8, 8)}
+    METHODS[kind](**small, batch_size=4).learner(small_data, [RunSpec(4, 0), RunSpec(5, 1)], Compute()).policy().save(
+        path
+    )
+    load_policy(path)
+    header, tensors = load_tensors(path, "numpy")
+    if fault == "more":
+        tensors["stranger"] = np.zeros((2, 3), np.float32)
+        words = "it also holds stranger, which is no part of such a policy"
+    else:
+        tensors = {name: tensor.astype(np.int32) for name, tensor in tensors.items()}
+        words = "holds int32, where float32 was expected"
+    save_tensors(path, tensors, header, "numpy")
+    with pytest.raises(TracrlError, match=rf"policy\.safetensors is not a policy written by tracrl.*{words}"):
+        load_policy(path)
 
 
 def test_an_empty_stack_is_said(stack: Policy) -> None:

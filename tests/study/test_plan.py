@@ -136,14 +136,19 @@ def test_what_is_known_of_data_is_remembered_as_long_as_the_file_is_the_same(
     monkeypatch.setattr("tracrl.study.known_data.load_dataset", lambda name: read.append(name) or load_dataset(name))
     task = plan_module.get_task("BallRun")
     memory = tmp_path / "data.json"
-    first = KnownData(memory).data_set(task)
+    known = KnownData(memory)
+    first = known.data_set(task)
     assert first is not None
+    assert not memory.exists()  # before the plan is taken up
+    known.remember()
     assert (first.fingerprint, len(first)) == (ball_episodes().fingerprint, 40)
     assert KnownData(memory).data_set(task) == first
     assert len(read) == 1
     write_ball_data(ball_data.parent, seed=1)
     os.utime(ball_data, ns=(1, 1))
-    second = KnownData(memory).data_set(task)
+    known = KnownData(memory)
+    second = known.data_set(task)
+    known.remember()
     assert second is not None
     assert second.fingerprint != first.fingerprint
     memory.write_text("{cut off")

@@ -359,6 +359,30 @@ def test_a_checkpoint_of_other_contents_is_said(
         fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
 
 
+@pytest.mark.parametrize("fault", ["whole numbers", "best of whole numbers", "a link to itself", "a link to nothing"])
+def test_a_checkpoint_of_other_numbers_or_that_cannot_be_opened_is_not_trained_over(
+    small_data: Episodes, tmp_path: Path, fault: str
+) -> None:
+    with pytest.raises(Interrupted):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", progress=StopAt(5))
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    there = Checkpoint.load(path)
+    if fault == "whole numbers":
+        Checkpoint(there.step, {k: v.long() for k, v in there.tensors.items()}, there.metadata).save(path)
+    elif fault == "best of whole numbers":
+        policy = fit(SMALL, small_data, limits=LIMITS).policy
+        best = {f"best.{name}": torch.from_numpy(tensor).long() for name, tensor in policy.tensors.items()}
+        Checkpoint(there.step, {**there.tensors, **best}, there.metadata).save(path)
+    else:
+        path.unlink()
+        path.symlink_to(path if fault == "a link to itself" else tmp_path / "nothing")
+    before = path.read_bytes() if path.exists() else path.readlink()
+    words = "holds torch.int64" if "numbers" in fault else "is not a whole checkpoint"
+    with pytest.raises(TracrlError, match=rf"checkpoint\.safetensors.*{words}"):
+        fit(SMALL, small_data, limits=LIMITS, out=tmp_path / "run", resume=True)
+    assert (path.read_bytes() if path.exists() else path.readlink()) == before
+
+
 class At(Silence):
     """Does something after so many updates."""
 

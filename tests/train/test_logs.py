@@ -42,7 +42,8 @@ def test_a_line_that_is_cut_off_is_dropped_though_it_has_all_columns(tmp_path: P
         (b"a,b\n1,2\n", "it has no column step"),
         (b"step,phase,limit\n1,cloning,10\n", "it has no column seed"),
         (b"\xff\xfe\x00\x01\n", "decode"),
-        (b"\0\0\0\n", "it has no column|NUL"),
+        (b"\0\0\0\n", "it holds zero bytes"),
+        (b"step,phase,limit,seed\n1,cloning,10,0\n\0\0\0\n", "it holds zero bytes"),
         (b"step,phase,limit,seed,loss\n1,cloning,10,0,high\n", "its column loss holds 'high', where a number"),
         (b"step,phase,limit,seed,loss\n1,cloning,10,0,inf\n", "its column loss holds 'inf'"),
         (b"step,phase,limit,seed,loss\n1.5,cloning,10,0,1\n", "its column step holds '1.5'"),
@@ -103,6 +104,13 @@ def test_training_without_tensorboard(tmp_path: Path, monkeypatch: pytest.Monkey
     fit(SMALL, make_small_data(), limits=[4.0], out=tmp_path / "run")
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert read_log(tmp_path / "run" / "metrics.csv")
+
+
+def test_without_wandb_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+    with pytest.raises(TracrlError, match="--wandb needs the package wandb"):
+        fit(SMALL, make_small_data(), limits=[4.0], out=tmp_path / "run", wandb="project")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_log_of_another_shape_ends_a_resumed_training_with_its_sentence(tmp_path: Path) -> None:

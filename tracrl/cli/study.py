@@ -70,7 +70,6 @@ class StudyOptions:
 def study(options: StudyOptions) -> int:
     """0: all is done; 1: something failed; 130 or 143: stopped."""
     from tracrl.settings import Range, checked
-    from tracrl.study.known_data import KnownData
     from tracrl.study.local import Machine, calibrate, run_locally
     from tracrl.study.plan import make_plan
     from tracrl.study.store import Store
@@ -92,12 +91,13 @@ def study(options: StudyOptions) -> int:
         settings=options.settings,
         episodes=options.episodes,
         evaluations=options.evaluations,
-        known=KnownData(store.data),
+        known=store.data,
     )
     if options.plan:
         if options.calibrate and not plan.missing:
             calibrate(plan, store, console, machine, used)
         show_plan(store.remaining(plan), store, console, machine, used)
+        store.data.remember()
         return 0
     if options.backend == "ray":
         from tracrl.study.ray_backend import run_on_ray

@@ -46,8 +46,10 @@ BASE_URL = "https://huggingface.co/datasets/YYY-45/DSRL/resolve/main"
 """Where DSRL's files lie now; ``$TRACRL_DATA_URL`` names a mirror."""
 
 TIMEOUT = 30.0  # seconds for the server to say what it has
-LEAST = 1 << 20  # bytes that must arrive, or all that is left,
-PATIENCE = 300.0  # in so many seconds; the library hands on chunks of 10 MB, so this is 33 kB a second at first
+LEAST = 1 << 20  # bytes that must arrive, or all that is left, in PATIENCE
+PATIENCE = 300.0
+"""Seconds; the library hands on chunks of 10 MB, so this is 33 kB a second at first. ``$TRACRL_DATA_PATIENCE`` names
+other ones."""
 LONGEST = 6 * 3600.0  # seconds for one file
 TRIES = 3  # failures in a row, each with less than that in between; the library has tried some times by then
 PAUSE = 2.0  # seconds before each further try
@@ -143,6 +145,18 @@ def _checked_address(base: str) -> str:
     )
 
 
+def _patience() -> float:
+    given = os.environ.get("TRACRL_DATA_PATIENCE")
+    if not given:
+        return PATIENCE
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(given)) < LONGEST:
+            return seconds
+    raise TracrlError(
+        f"TRACRL_DATA_PATIENCE is {as_unicode(given)!r:.80}; expected seconds, above 0 and below {LONGEST:g}."
+    )
+
+
 class _Download:
     """One file's way here, over as many connections as it takes."""
 
@@ -164,10 +178,11 @@ class _Download:
         """The whole file, under its name as a part."""
         # In a thread that can be left to itself: whatever it waits for, this one sees when nothing arrives.
         worker = threading.Thread(target=self._work, daemon=True)
-        worker.start()
+        patience = _patience()
         try:
             with _quiet_library(), _bar(console, self.path.name) as show:
-                self._watch(worker, show)
+                worker.start()
+                self._watch(worker, patience, show)
             if self.error is not None:
                 raise self._sentence(self.error) from self.error
         finally:
@@ -178,7 +193,7 @@ class _Download:
         self._check_checksum(self.part)
         return self.part
 
-    def _watch(self, worker: threading.Thread, show: Callable[[int, int | None], None]) -> None:
+    def _watch(self, worker: threading.Thread, patience: float, show: Callable[[int, int | None], None]) -> None:
         begun = grown = time.monotonic()
         before = self.have
         while worker.is_alive():
@@ -187,9 +202,9 @@ class _Download:
             show(have, self.size)
             if not 0 <= have - before < LEAST:
                 before, grown = have, now
-            if now - grown > PATIENCE or now - begun > LONGEST:
-                seconds = PATIENCE if now - grown > PATIENCE else LONGEST
-                kind = "too little came in" if now - grown > PATIENCE else "it was not done after"
+            if now - grown > patience or now - begun > LONGEST:
+                seconds = patience if now - grown > patience else LONGEST
+                kind = "too little came in" if now - grown > patience else "it was not done after"
                 raise TracrlError(
                     f"The download of {self.path.name} was given up after {_megabytes(have)}: {kind} {seconds:g} s. "
                     "Run the command again later, and it goes on from there, or name another server with "
@@ -336,7 +351,7 @@ def _status_of(error: BaseException) -> int | None:
 def _quiet_library() -> Iterator[None]:
     """Each further try is not worth two lines: what counts is said at the end."""
     with contextlib.suppress(ImportError):
-        importlib.import_module("huggingface_hub")  # which sets its level when it is imported
+        importlib.import_module("huggingface_hub.utils.logging")  # which sets the level when it is imported
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -117,6 +117,11 @@ def locate(source: str | Path, task: str | None = None) -> tuple[Path, Task | No
             return path, get_task(task)
         return path, _task_of_file(path)
     known = get_task(str(source))
+    if task is not None and get_task(task) != known:
+        raise TracrlError(
+            f"{known.name} is a task, and its episodes are not of {task}: name one task alone, or the file that holds "
+            f"episodes of {task}."
+        )
     found = find_dataset(known)
     if found is None:
         searched = ", ".join(str(directory) for _, directory in search_path())

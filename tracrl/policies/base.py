@@ -188,6 +188,10 @@ class Policy(ABC):
         """What a kind's constructor takes beside metadata and tensors."""
         return {}
 
+    def tensor_names(self) -> set[str] | None:
+        """The tensors that it acts with, all of them float32; None for a kind that may have any."""
+        return None
+
     def _remade(self, metadata: PolicyMetadata, tensors: Mapping[str, Floats], single: bool) -> Self:
         return type(self)(metadata, tensors, single, **self.settings())
 

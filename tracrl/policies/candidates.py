@@ -14,7 +14,7 @@ import numpy as np
 
 from tracrl.nets.ranges import LATENT_RANGE, LOG_STD_RANGE
 from tracrl.policies.base import Floats, Policy, PolicyMetadata, require
-from tracrl.policies.layers import Layers, forward, layers_of
+from tracrl.policies.layers import Layers, forward, layer_names, layers_of
 
 MOST_CANDIDATES = 100_000
 
@@ -42,6 +42,10 @@ class CandidatePolicy(Policy):
 
     def settings(self) -> dict[str, Any]:
         return {"candidates": self.candidates, "pessimism": self.pessimism}
+
+    def tensor_names(self) -> set[str]:
+        networks = {"actor": self._actor, "critic": self._critic, "cost_critic": self._cost_critic}
+        return {"multiplier"}.union(*(layer_names(layers, network) for network, layers in networks.items()))
 
     @property
     def observation_size(self) -> int:
@@ -100,6 +104,9 @@ class PerturbedDecodes(CandidatePolicy):
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "phi": self.phi}
+
+    def tensor_names(self) -> set[str]:
+        return super().tensor_names() | layer_names(self._decoder, "decoder")
 
     def propose(self, states: Floats) -> Floats:
         size = self._decoder[0][0].shape[1] - states.shape[2]

@@ -35,6 +35,11 @@ def named_layers(networks: Mapping[str, Sequence[tuple[Any, Any]]]) -> dict[str,
     }
 
 
+def layer_names(layers: Layers, network: str = "") -> set[str]:
+    """The names under which :func:`layers_of` found them."""
+    return {f"{network}{name}{i}" for name in ("weight", "bias") for i in range(len(layers))}
+
+
 def layers_of(tensors: Mapping[str, Floats], network: str = "") -> Layers:
     """The layers of one network by its name."""
     count = sum(key.startswith(f"{network}weight") for key in tensors)

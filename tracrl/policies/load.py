@@ -27,6 +27,7 @@ def load_policy(path: str | Path) -> Policy:
         kind = _kind(header, path)
         _check_tensors(tensors, metadata)
         policy = kind(metadata, tensors, False, **header["settings"])
+        _check_names(policy)
         _try(policy)
     except FileNotFoundError as error:
         raise TracrlError(
@@ -74,6 +75,18 @@ def _check_tensors(tensors: Mapping[str, Floats], metadata: PolicyMetadata) -> N
             raise ValueError(f"{name:.80} has shape {tensor.shape}, for {count} policies")
         if not np.isfinite(tensor).all():
             raise ValueError(f"{name:.80} holds numbers that are not finite")
+
+
+def _check_names(policy: Policy) -> None:
+    """What a policy would not act with is no part of it, and whole numbers were never its weights."""
+    names = policy.tensor_names()
+    if names is None:
+        return
+    if strange := sorted(policy.tensors.keys() - names):
+        raise ValueError(f"it also holds {strange[0]:.80}, which is no part of such a policy")
+    for name, tensor in policy.tensors.items():
+        if tensor.dtype != np.float32:
+            raise ValueError(f"{name:.80} holds {tensor.dtype}, where float32 was expected")
 
 
 def _try(policy: Policy) -> None:

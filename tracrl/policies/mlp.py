@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from tracrl.policies.base import Floats, Policy, PolicyMetadata
-from tracrl.policies.layers import forward, layers_of, named_layers
+from tracrl.policies.layers import forward, layer_names, layers_of, named_layers
 
 
 class MLPPolicy(Policy):
@@ -28,6 +28,9 @@ class MLPPolicy(Policy):
     @property
     def observation_size(self) -> int:
         return int(self._layers[0][0].shape[1])
+
+    def tensor_names(self) -> set[str]:
+        return layer_names(self._layers)
 
     def act_scaled(self, observations: Floats) -> Floats:
         return np.tanh(forward(self._layers, observations[None]))

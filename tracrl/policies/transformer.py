@@ -59,6 +59,14 @@ class TransformerPolicy(Policy):
             "cost_offset": self.cost_offset,
         }
 
+    def tensor_names(self) -> set[str]:
+        parts = ("mixing", "attended", "attention_norm", "mlp_norm", "widen", "narrow")
+        modules = [
+            *("of_return", "of_cost", "of_observation", "of_action", "mean", "gpt.embedding_norm", "gpt.final_norm"),
+            *(f"gpt.blocks.{i}.{part}" for i in range(self._layers) for part in parts),
+        ]
+        return {"steps"} | {f"{module}.{name}" for module in modules for name in ("weight", "bias")}
+
     @property
     def observation_size(self) -> int:
         return int(self.tensors["of_observation.weight"].shape[1])

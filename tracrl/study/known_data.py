@@ -1,7 +1,8 @@
 """What a plan needs to know of a data set, without keeping the episodes in memory.
 
 A run's identity depends on the fingerprint of its data, and that takes a whole reading of the file. It is read once
-and remembered for as long as the file stays the same.
+and remembered for as long as the file stays the same, once a plan with it is taken up: one that is refused leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class KnownData:
     def __init__(self, remembered: Path | None = None):
         self._path = remembered
         self._known: dict[str, Any] = {}
+        self._news = False
         if remembered is not None:
             with contextlib.suppress(TracrlError, TypeError, ValueError):  # what cannot be read is made anew
                 self._known = dict(read_json(remembered))
@@ -68,6 +70,11 @@ class KnownData:
                 return KnownDataSet(**entry["data"])
         data = KnownDataSet.of(load_dataset(task.name), path)
         self._known[str(path)] = {"stamp": stamp, "data": asdict(data)}
-        if self._path is not None:
-            write_json(self._path, self._known)
+        self._news = True
         return data
+
+    def remember(self) -> None:
+        """Write down what was read."""
+        if self._path is not None and self._news:
+            write_json(self._path, self._known)
+            self._news = False

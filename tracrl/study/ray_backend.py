@@ -57,14 +57,15 @@ def run_on_ray(
         raise TracrlError(f"--cores-per-run is {cores}; expected at least 1.")
     if plan.missing:
         raise TracrlError(plan.missing.sentence)
-    store = Store(store.path.resolve())
     with _connected(ray, address), stop_requests() as stop:
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
         if device == "cuda" and not gpus:
             raise TracrlError("--device cuda: no machine of the Ray cluster has a GPU; use --device cpu.")
         used = "cuda" if device != "cpu" and gpus else "cpu"
-        board = Board(store.prepare(plan), store, console, used, int(resources.get("CPU", 1)))
+        todo = store.prepare(plan)
+        store = Store(store.path.resolve())
+        board = Board(todo, store, console, used, int(resources.get("CPU", 1)))
         rates = Rates.of(store)
         task = ray.remote(_work)
         with board:

@@ -20,12 +20,14 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, temporary_name, write_json
 from tracrl.study.inventory import Inventory, Remembered
+from tracrl.study.known_data import KnownData
 from tracrl.study.plan import Plan
 from tracrl.study.stack import StackSpec
 from tracrl.train.directory import RunDirectory
@@ -95,9 +97,9 @@ class Store:
     def study(self) -> Path:
         return self.path / "study"
 
-    @property
-    def data(self) -> Path:
-        return self.study / "data.json"
+    @cached_property
+    def data(self) -> KnownData:
+        return KnownData(self.study / "data.json")
 
     def run(self, stack: StackSpec) -> RunDirectory:
         return RunDirectory(self.path / stack.name)
@@ -122,6 +124,7 @@ class Store:
     def prepare(self, plan: Plan) -> Plan:
         """Write down what was asked for and what is to be done; the latter."""
         write_json(self.plan(plan), plan.to_dict())
+        self.data.remember()
         remaining, inventory = self.remaining(plan), self.inventory()
         for stack in remaining.stacks:
             if not inventory.done(stack):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from tracrl.stopping import stop_requests
 from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.health import Health
-from tracrl.train.logs import read_log
+from tracrl.train.logs import read_log, require_wandb
 from tracrl.train.loop import Loop, Run, as_row
 from tracrl.train.progress import Progress, Silence
 from tracrl.train.stack import Stack
@@ -69,6 +70,8 @@ def fit(
     directory = None if out is None else RunDirectory(Path(out))
     if wandb is not None and directory is None:
         raise TracrlError("W&B logs belong to a run directory: say where with out.")
+    if wandb is not None:
+        require_wandb()  # before a directory is made for a run that is not trained
     if precision == "auto" and resume and directory is not None:
         precision = directory.precision() or precision  # that which it began with
     products = choose_precision(precision, chosen) if method.has_bf16 else "float32"
@@ -99,7 +102,8 @@ def fit(
             directory.begin(config, resume)
         health = Health(data, method, strict)
         loop = Loop(method, stack, runs, directory, claim, progress, health)
-        if directory is not None and directory.checkpoint.exists():
+        # A link that leads nowhere is a checkpoint that cannot be read, and not none.
+        if directory is not None and os.path.lexists(directory.checkpoint):
             with restoring(directory.checkpoint):
                 loop.restore(Checkpoint.load(directory.checkpoint))
         loop.evaluator = evaluator

@@ -58,6 +58,8 @@ def read_log(path: Path) -> list[dict[str, str]]:
     try:
         text = path.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]
+        if "\0" in whole:  # CSV would take them for a line that was cut off
+            raise ValueError("it holds zero bytes")
         reader = csv.DictReader(whole.splitlines(), strict=True)
         rows = [row for row in reader if None not in row.values() and None not in row]
         if whole and (missing := [column for column in COMMON if column not in (reader.fieldnames or ())]):
@@ -132,11 +134,7 @@ class WandbLog:
     """Weights & Biases, only where it was asked for and is installed."""
 
     def __init__(self, project: str, config: Mapping[str, Any]):
-        try:
-            import wandb
-        except ImportError as error:
-            raise TracrlError("--wandb needs the package wandb: pip install 'tracrl[wandb]'.") from error
-        self._run = wandb.init(project=project, config=dict(config))
+        self._run = require_wandb().init(project=project, config=dict(config))
 
     def write(self, row: Row) -> None:
         prefix = f"limit{row['limit']}-seed{row['seed']}/"
@@ -144,6 +142,14 @@ class WandbLog:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def require_wandb() -> Any:
+    """The package, or a sentence."""
+    try:
+        return importlib.import_module("wandb")
+    except ImportError as error:
+        raise TracrlError("--wandb needs the package wandb: pip install 'tracrl[wandb]'.") from error
 
 
 def rows_of(runs: Sequence[RunSpec], step: int, phase: str, metrics: Mapping[str, Sequence[float]]) -> list[Row]:

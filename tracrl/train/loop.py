@@ -209,7 +209,16 @@ class Loop:
         if not isinstance(self.pending_evaluation, str | None):
             raise ValueError(f"its pending evaluation is {self.pending_evaluation!r}, not a phase")
         if of[_BEST]:
-            self.best = self.policy().with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
+            policy = self.policy()
+            for name, tensor in policy.tensors.items():
+                found = of[_BEST][name]
+                if found.shape != tensor.shape or not found.is_floating_point():
+                    raise TracrlError(
+                        f"The checkpoint does not fit: {_BEST}{name} holds {found.dtype} of shape "
+                        f"{tuple(found.shape)}, where {tensor.dtype} of shape {tensor.shape} was expected: choose "
+                        "another --out."
+                    )
+            self.best = policy.with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
             self.best_scores = Scores.from_dict(checkpoint.metadata["best_scores"])
         self.resumed_from = checkpoint.step
 

@@ -156,6 +156,11 @@ class Stack:
                         f"The checkpoint does not fit: {name} should have shape {expected}, found {found}; "
                         "it was written by another method, or for networks or data of other sizes."
                     )
+                if state[name].is_floating_point() != tensor.is_floating_point():
+                    raise TracrlError(
+                        f"The checkpoint does not fit: {name} holds {state[name].dtype}, where {tensor.dtype} was "
+                        "expected; it was changed after it was written: choose another --out."
+                    )
             learner.restore({name: state[name][part] for name in mine}, step)
 
 
