@@ -273,3 +273,12 @@ def test_a_method_that_is_not_known_here_is_shown_by_its_recorded_title(tmp_path
     columns = overview(found.results).columns
     assert [column.label for column in columns] == ["TraC", "BC-Top"]
     assert columns[1].about.startswith("its own settings (")
+
+
+def test_what_looked_dead_in_a_training_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "warnings.json").write_text(json.dumps(["All 9 policies give the same action in every state."]))
+    assert collect([tmp_path]).notes == (f"{run}: All 9 policies give the same action in every state.",)
+    (run / "warnings.json").write_text('{"not": "a list"}')
+    with pytest.raises(TracrlError, match=r"warnings\.json holds no list of sentences"):
+        collect([tmp_path])

@@ -84,7 +84,13 @@ def evaluate(options: EvaluateOptions) -> int:
     if best is not None:
         console.print(best_scores.table(f"{options.run}: best policy on the way"), style="dim")
     console.print(scores.table(f"{options.run}: final policy" if directory else f"{options.run}"))
+    _show_warnings(directory)
     return 0
+
+
+def _show_warnings(directory: RunDirectory | None) -> None:
+    for sentence in () if directory is None else directory.read_warnings():
+        console.print(f"Warning: {sentence}", style="red", soft_wrap=True)
 
 
 def _of_limit(policy: Policy, options: EvaluateOptions) -> Policy:
@@ -194,6 +200,7 @@ def show_run(path: Path) -> None:
         ends = {phases[max(s for s in phases if s <= end)]: end for end in method.phase_ends if end >= min(phases)}
         plot_curves(evaluations, path / "curves.png", f"{title}: learning curves", ends)
         pictures.append(path / "curves.png")
+    _show_warnings(directory)
     console.print(f"Run directory: {path}", soft_wrap=True)
     if pictures:
         console.print(f"Pictures: {' '.join(map(str, pictures))}", soft_wrap=True)

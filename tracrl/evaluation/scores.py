@@ -189,13 +189,13 @@ class Scores:
 
     def _caption(self) -> str:
         episodes = self.returns.shape[1]
-        said = [f"mean ± standard deviation over seeds × {episodes} episodes, so of runs and of episodes alike"]
+        said = [f"mean ± standard deviation over seeds × {episodes} episodes"]
         if self.protocol is not None:
             kind = "those that choose the best policy on the way" if self.protocol.on_the_way else "final ones"
             said.append(f"in {self.protocol.env}; episodes of seed {self.protocol.seed}, {kind}")
         if self.task is not None:
             said.append(f"rewards normalised with DSRL's constants for {self.task}")
-        said.append("safe: normalised cost (of the limit) at most 1 on average at that limit, at all: at each")
+        said.append("safe: mean cost at most the limit; the last row counts the limits at which it is")
         return "; ".join(said)
 
     def _row(self, table: Table, name: str, which: NDArray[np.bool_], verdict: str, safe: bool) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracrl.errors import TracrlError
 from tracrl.report.results import Result, read_run
+from tracrl.train.directory import RunDirectory
 from tracrl.train.finished import UnfinishedError, find_run_directories
 
 
@@ -38,6 +39,7 @@ def collect(paths: Sequence[Path]) -> Collection:
         try:
             results = read_run(directory)
             stack = results[0].stack
+            notes += [f"{directory}: {sentence}" for sentence in RunDirectory(directory).read_warnings()]
             there = stacks.setdefault((stack.task, stack.identity), results)
             if there is not results:
                 notes.append(_compare(there, results))

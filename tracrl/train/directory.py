@@ -173,6 +173,15 @@ class RunDirectory:
                 )
         return config
 
+    def read_warnings(self) -> tuple[str, ...]:
+        """What looked dead about the policies when their training ended."""
+        if not self.warnings.exists():
+            return ()
+        found = read_json(self.warnings)
+        if not isinstance(found, list) or not all(isinstance(sentence, str) for sentence in found):
+            raise TracrlError(f"{self.warnings} holds no list of sentences: it was edited; remove it or train again.")
+        return tuple(found)
+
     def standardised(self) -> bool | None:
         """Whether this training standardises observations; None where there is none yet."""
         return standardises(self.read_config()) if self.config.exists() else None

@@ -15,7 +15,6 @@ from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
-from tracrl.files import read_json
 from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.load import load_policy
 from tracrl.settings import Evaluations, check_limits, check_seeds, checked
@@ -142,5 +141,5 @@ def _finished(directory: RunDirectory) -> Run:
         scores=Scores.load(directory.scores) if scored else None,
         best_scores=Scores.load(directory.best_scores) if directory.best_scores.exists() else None,
         directory=directory.path,
-        warnings=tuple(read_json(directory.warnings)) if directory.warnings.exists() else (),
+        warnings=directory.read_warnings(),
     )
