@@ -34,6 +34,9 @@ def serve() -> None:
     import tracrl.report.build
     import tracrl.train.fit  # noqa: F401
 
+    with contextlib.suppress(ImportError):
+        import tensorboard.compat.proto.event_pb2
+        import tensorboard.summary.writer.record_writer  # noqa: F401
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
