@@ -82,8 +82,8 @@ def _check_names(policy: Policy) -> None:
     names = policy.tensor_names()
     if names is None:
         return
-    if strange := sorted(policy.tensors.keys() - names):
-        raise ValueError(f"it also holds {strange[0]:.80}, which is no part of such a policy")
+    if others := sorted(policy.tensors.keys() - names):
+        raise ValueError(f"it also holds {others[0]:.80}, which is no part of such a policy")
     for name, tensor in policy.tensors.items():
         if tensor.dtype != np.float32:
             raise ValueError(f"{name:.80} holds {tensor.dtype}, where float32 was expected")

@@ -134,7 +134,7 @@ def _ablation(
     chosen: dict[tuple[Row, Any], tuple[Result, ...]] = {}
     notes: list[str] = []
     for (row, _), values in groups.items():
-        if len(values) < 2 or (setting == "clone_updates" and 0 not in values):
+        if len(values) < 2 or (STUDIES[study].against is not None and not set(STUDIES[study].values) & set(values)):
             continue
         if any(taken == row for taken, _ in chosen):
             notes.append(f"{row.label}: {setting} was varied around several settings; the first is shown.")

@@ -1,4 +1,4 @@
-"""One HTML file with everything in it: opens without a network, on a desk or on a phone."""
+"""One HTML file with everything in it: opens without a network, on a computer or a phone."""
 
 from __future__ import annotations
 

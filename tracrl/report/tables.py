@@ -14,7 +14,7 @@ from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
 from tracrl.report.published import CITATION, Published, published_ablations, published_results
 from tracrl.report.results import Floats, Result
 from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
-from tracrl.study.studies import shown
+from tracrl.study.studies import STUDIES, shown
 
 RunStrata = list[list[Floats]]
 """for each task and limit the runs, for each run its episodes"""
@@ -153,9 +153,8 @@ def ablation_grid(ablation: Ablation) -> Grid:
 
 def published_value(ablation: Ablation, row: Row, value: object) -> Published | None:
     """The paper's number for a value of a varied setting."""
-    told = shown(value)
-    if ablation.setting == "clone_updates" and value != 0:
-        told = "30000"  # cloned, whatever the preset's number of updates
+    study = STUDIES[ablation.study]
+    told = shown(value) if study.against is None or value in study.values else study.against
     return published_ablations().get((ablation.setting, row.task, told))
 
 

@@ -27,6 +27,8 @@ class Study:
     """the setting of TraC that is varied; None: every method as it is"""
     values: tuple[Any, ...] = ()
     """its values; the preset's own is always among them"""
+    against: str | None = None
+    """the values are compared with whatever the preset has, which the paper lists as this"""
 
 
 STUDIES: dict[str, Study] = {
@@ -38,7 +40,7 @@ STUDIES: dict[str, Study] = {
     "delta": Study("δ: the lowest weight of a segment", ONE_OF_EACH, "delta", (0.0, 0.4, 0.7, 1.0)),
     "eta": Study("η: weight of the undesirable set", ONE_OF_EACH, "eta", (0.25, 0.5, 1.0, 2.0)),
     "alpha": Study("α: the score's temperature", ONE_OF_EACH, "alpha", (0.05, 0.1, 0.2, 0.4)),
-    "no-pretraining": Study("The reference without cloning", BULLET, "clone_updates", (0,)),
+    "no-pretraining": Study("The reference without cloning", BULLET, "clone_updates", (0,), against="30000"),
     "uniform-reference": Study("A constant in place of the reference", BULLET, "reference", ("cloned", "uniform")),
 }  # fmt: skip
 
