@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tracrl.cli.console import console
+from tracrl.stopping import Stopped
 
 if TYPE_CHECKING:
     from tracrl.study.local import Machine
@@ -127,8 +128,13 @@ def study(options: StudyOptions) -> int:
     if board.count("done") == len(board.entries):
         console.print(f"Tables, figures and the page: tracrl report {options.out}", soft_wrap=True)
         return 0
-    console.print("Nothing is lost: the same command goes on with what is not done.")
-    return 1 if board.failures() else board.exit_code
+    goes_on = "Nothing is lost: the same command goes on with what is not done."
+    if board.stopped_with is not None:
+        stopped = Stopped(f"Stopped. {goes_on}")
+        stopped.exit_code = board.stopped_with
+        raise stopped
+    console.print(goes_on)
+    return 1
 
 
 def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:

@@ -52,8 +52,8 @@ class Board:
         self.rates = Rates.of(store)
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._said = time.monotonic()
-        self.exit_code = 130
-        """where it was stopped: what shells show for the signal"""
+        self.stopped_with: int | None = None
+        """where it was stopped from outside: what shells show for the signal"""
 
     def __enter__(self) -> Self:
         before = self.count("done")

@@ -78,7 +78,7 @@ def run_locally(
     board = Board(store.prepare(plan), store, console, used, len(machine.cores))
     with board, stop_requests() as stop:
         _Workers(board, machine, used, most, retries, checkpoint_seconds).work(stop)
-    board.exit_code = stop.exit_code
+    board.stopped_with = stop.exit_code if stop.is_set() else None
     return board
 
 

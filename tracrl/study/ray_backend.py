@@ -100,7 +100,7 @@ def run_on_ray(
                 board.tick()
             if pending:
                 _cancel(ray, pending, board)
-        board.exit_code = stop.exit_code
+        board.stopped_with = stop.exit_code if stop.is_set() else None
     return board
 
 
