@@ -148,6 +148,7 @@ class Rows:
         if self.count == 0:
             raise TracrlError(f"{self.where}: there are no rows; at least one whole episode is needed.")
         order, first = self._order(columns)
+        pyarrow().default_memory_pool().release_unused()  # what reading took is not to stand beside the result
         arrays = {}
         for name in list(self._numbers):
             joined = np.concatenate(self._numbers.pop(name))
@@ -400,7 +401,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     with _reading(path):
         if name.endswith((".parquet", ".pq")):
             with arrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(batch_size=BATCH)
+                yield from file.iter_batches(batch_size=BATCH, use_threads=False)
         elif name.endswith((".arrow", ".feather", ".ipc")):
             with arrow.memory_map(str(path)) as source, arrow.ipc.open_file(source) as file:
                 for i in range(file.num_record_batches):
@@ -409,7 +410,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
             delimiter = "\t" if ".tsv" in name else ","
             with arrow.csv.open_csv(
                 path,
-                read_options=arrow.csv.ReadOptions(block_size=BLOCK),
+                read_options=arrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
                 parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
             ) as reader:
                 yield from reader
