@@ -97,6 +97,22 @@ def test_the_same_seed_gives_the_same_estimates() -> None:
     np.testing.assert_array_equal(first.costs, second.costs)
 
 
+@pytest.mark.parametrize(("offset", "unit"), [(101_325.0, 2_000.0), (0.0, 1e-6)])
+def test_units_of_the_log_make_no_difference(offset: float, unit: float) -> None:
+    """Pascal or millionths: a policy that standardises is asked in its own units."""
+    short = Effort(FQE(updates=50, hidden=(8,)), Dynamics(updates=50, hidden=(8,)), replicas=1, members=1)
+    data, policy = line_log(50), line_policy()
+    other = replace(data, observations=(data.observations.astype(np.float64) * unit + offset).astype(np.float32))
+    assert data.final_observations is not None
+    last = data.final_observations.astype(np.float64) * unit + offset
+    other = replace(other, final_observations=last.astype(np.float32))
+    theirs = replace(policy.metadata, observation_mean=(offset,), observation_scale=(unit,))
+    first = estimate(policy, data, effort=short, device="cpu")
+    second = estimate(policy.in_units(theirs), other, effort=short, device="cpu")
+    np.testing.assert_allclose(second.costs, first.costs, atol=0.1)
+    np.testing.assert_allclose(second.returns, first.returns, atol=0.1)
+
+
 def test_policies_far_from_the_log_are_told_apart(estimates: tracrl.Estimates) -> None:
     assert (estimates.ood_shares < 0.15).all()
     log = Log.of(line_log(), torch.device("cpu"))

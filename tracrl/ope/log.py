@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
+from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.policies.base import Policy
 
@@ -69,9 +70,8 @@ class Log:
                 "No transition is left to estimate from: every episode is a single step that was cut off, and the data "
                 "have neither 'next_observations' nor 'final_observations'."
             )
-        mean = data.observations.mean(axis=0, dtype=np.float64).astype(np.float32)
-        std = data.observations.std(axis=0, dtype=np.float64).astype(np.float32)
-        std = np.where(std > 1e-6, std, np.float32(1))
+        units = Units.of(data, observations_alone=True)
+        mean, std = np.array(units.mean, np.float32), np.array(units.scale, np.float32)
         standard = np.clip((observations - mean) / std, -STANDARD_RANGE, STANDARD_RANGE)
 
         def there(array: NDArray[np.generic]) -> Tensor:
@@ -146,7 +146,7 @@ def actions_of(policy: Policy, observations: NDArray[np.float32], draws: int = 1
         policy.reset(seed + draw)
         for start in range(0, len(observations), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
-            result[draw, :, part] = policy.act_scaled(observations[part])
+            result[draw, :, part] = policy.act_scaled(policy.seen(observations[part]))
     return result
 
 

@@ -153,8 +153,9 @@ class LearnedModel(nn.Module):
             alive = torch.ones(self.members, count, 1, device=states.device)
             steps = []
             for _ in range(log.horizon):
-                seen = (states * log.std + log.mean).flatten(0, 1).cpu().numpy()
-                action = torch.from_numpy(one.act_scaled(seen)[0]).to(states.device).view(self.members, count, -1)
+                observed = (states * log.std + log.mean).flatten(0, 1).cpu().numpy()
+                acted = torch.from_numpy(one.act_scaled(one.seen(observed))[0])
+                action = acted.to(states.device).view(self.members, count, -1)
                 steps.append(torch.cat([states[0, :SHOWN], action[0, :SHOWN]], -1))
                 states, brought, ends = self._advance(states, action)
                 total += alive * brought

@@ -159,13 +159,14 @@ class Policy(ABC):
         if not np.isfinite(given).all():
             column = int(np.argmin(np.isfinite(np.atleast_2d(given)).all(axis=0)))
             raise TracrlError(f"The observation has NaN or infinity in column {column}: no action can follow from it.")
-        action: Floats = (self.act_scaled(self._seen(np.atleast_2d(given))) + 1) * self._half + self._low
+        action: Floats = (self.act_scaled(self.seen(np.atleast_2d(given))) + 1) * self._half + self._low
         if given.ndim == 1:
             action = action[:, 0]
         return action[0] if self.single else action
 
-    def _seen(self, observations: NDArray[np.float64]) -> Floats:
-        """As the network sees them."""
+    def seen(self, observations: ArrayLike) -> Floats:
+        """As the network sees them: what :meth:`act_scaled` takes."""
+        observations = np.asarray(observations, np.float64)
         if self.metadata.observation_mean:
             observations = (observations - self._mean) / self._scale
         return observations.astype(np.float32)
