@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracrl.data.episodes import Episodes as Episodes
     from tracrl.data.locate import load_dataset as load_dataset
+    from tracrl.deploy.export import export as export
     from tracrl.envs.make import make_env as make_env
     from tracrl.envs.make import make_vec_env as make_vec_env
     from tracrl.errors import TracrlError as TracrlError
@@ -55,6 +56,7 @@ _HOMES = {
     "Estimates": "tracrl.ope.estimates",
     "choose": "tracrl.ope.gate",
     "estimate": "tracrl.ope.estimate",
+    "export": "tracrl.deploy.export",
     "gate": "tracrl.ope.gate",
     "load_policy": "tracrl.policies.load",
     "make_env": "tracrl.envs.make",

@@ -29,6 +29,7 @@ from tracrl.cli.data import (
     data_inspect,
 )
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
+from tracrl.cli.export import ExportOptions, export
 from tracrl.cli.ope import ChooseOptions, EstimateOptions, GateOptions, choose, estimate, gate
 from tracrl.cli.report import ReportOptions, report
 from tracrl.cli.study import StudyOptions, study
@@ -53,6 +54,7 @@ COMMANDS: dict[tuple[str, ...], tuple[Callable[[Any], int], type | None]] = {
     ("estimate",): (estimate, EstimateOptions),
     ("gate",): (gate, GateOptions),
     ("choose",): (choose, ChooseOptions),
+    ("export",): (export, ExportOptions),
     ("collect",): (collect, CollectOptions),
     ("study",): (study, StudyOptions),
     ("report",): (report, ReportOptions),

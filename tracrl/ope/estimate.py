@@ -121,6 +121,7 @@ def estimate(
         },
         notes=(note, *_remarks(stacks, replays.skill)),
         opinions={"fqe": _opinion(fitted), "model": _opinion(played)},
+        policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
     )
 
 

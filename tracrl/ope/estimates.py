@@ -46,6 +46,8 @@ class Estimates:
     """what a reader must know: which episodes were used, and what was done instead where a policy needed it"""
     opinions: Mapping[str, Mapping[str, list[float | None]]] = field(default_factory=dict)
     """each estimator's own numbers; none where it has no opinion"""
+    policies: tuple[str, ...] = ()
+    """the fingerprint of each policy, so that estimates of one are never taken for those of another"""
 
     def __len__(self) -> int:
         return len(self.limits)
@@ -95,6 +97,7 @@ class Estimates:
                 data=dict(value["data"]),
                 notes=tuple(value["notes"]),
                 opinions=dict(value["opinions"]),
+                policies=tuple(map(str, value.get("policies", ()))),
             )
             if any(getattr(estimates, key).shape != (len(estimates),) for key in _ARRAYS):
                 raise ValueError("its lists differ in length")

@@ -5,6 +5,8 @@ Acting needs neither torch nor a GPU, so a policy can be deployed, or sent to ma
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -184,6 +186,19 @@ class Policy(ABC):
 
     def observe(self, reward: float, cost: float) -> None:  # noqa: B027
         """What the last action brought, for policies that keep account."""
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """Of each policy of the stack: a hash of all that its actions follow from."""
+        found = []
+        for i in range(len(self)):
+            one = self[i]
+            what = [getattr(self, "kind", type(self).__name__), asdict(one.metadata), one.settings()]
+            digest = hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=16)
+            for name in sorted(one.tensors):
+                digest.update(f"{name} {one.tensors[name].shape}".encode())
+                digest.update(np.ascontiguousarray(one.tensors[name]).data)
+            found.append(digest.hexdigest())
+        return tuple(found)
 
     def settings(self) -> dict[str, Any]:
         """What a kind's constructor takes beside metadata and tensors."""

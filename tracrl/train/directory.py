@@ -11,6 +11,7 @@ policy.safetensors     the final policies; there only when training is finished
 best.safetensors       of each run the best policy that was evaluated on the way
 scores.json            every evaluation episode of the final policies
 best_scores.json       and of the best ones
+estimates.json         what they will return and cost, estimated from a log alone
 checksums.json         of the results, so that an edited file is noticed (seal.json in version 0.4.0)
 scores.png, curves.png pictures of both
 tensorboard/           the same numbers for TensorBoard
@@ -109,6 +110,10 @@ class RunDirectory:
     @property
     def evaluations(self) -> Path:
         return self.path / "evaluations.csv"
+
+    @property
+    def estimates(self) -> Path:
+        return self.path / "estimates.json"
 
     @property
     def warnings(self) -> Path:

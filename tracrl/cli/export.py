@@ -1,0 +1,59 @@
+"""``tracrl export``: a policy as an ONNX file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from tracrl.cli.console import console
+from tracrl.errors import TracrlError
+
+
+@dataclass
+class ExportOptions:
+    """Write one policy as ONNX: observation in, action out, with what is known of it; checked against the policy."""
+
+    run: tyro.conf.Positional[Path]
+    """a run directory or a policy file"""
+    out: Path
+    """the file to write, such as policy.onnx"""
+    limit: float | None = None
+    """the policy that was trained for this cost limit, where the run holds several"""
+    seed: int | None = None
+    """the policy of this seed, where the run holds several"""
+    data: str | None = None
+    """states to check it on: a file or a task; without it, the run's own data where they are at hand"""
+    method: str | None = None
+    """module:Class of a method of your own, where its policies act in a way of their own"""
+
+
+def export(options: ExportOptions) -> int:
+    from tracrl.deploy.about import Known
+    from tracrl.deploy.export import STATES
+    from tracrl.deploy.export import export as write
+    from tracrl.methods.registry import get_method
+
+    if options.out.suffix != ".onnx":
+        raise TracrlError(f"--out is {str(options.out)!r}; expected a file that ends in .onnx.")
+    if options.method is not None:
+        get_method(options.method)  # whose file defines the policy's kind
+    known = Known.of(options.run)
+    place = known.place(options.limit, options.seed)
+    data = known.data(options.data)
+    policy = known.policy[place]
+    difference = write(
+        policy,
+        options.out,
+        about=known.for_export(place),
+        states=None if data is None else data.observations,
+    )
+    limit, seed = policy.metadata.limits[0], policy.metadata.seeds[0]
+    tried = f"{STATES:,} random states" if data is None else f"{STATES:,} random states and states of {data.name}"
+    console.print(f"{options.out}: {policy.metadata.method}, limit {limit:g}, seed {seed}", soft_wrap=True)
+    console.print(f"Its actions in onnxruntime are the policy's, to {difference:.1e} of half the action box ({tried}).")
+    for sentence in known.warnings:
+        console.print(f"Warning: {sentence}", style="red", soft_wrap=True)
+    console.print(known.safety(place), soft_wrap=True)
+    return 0

@@ -1,0 +1,1 @@
+"""Policies as ONNX files, for machines without Python."""
