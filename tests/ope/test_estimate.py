@@ -13,10 +13,10 @@ import tracrl
 from tracrl.cli import main
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
+from tracrl.data.holdout import split
 from tracrl.errors import TracrlError
 from tracrl.ope.estimate import Effort, at_most, estimate
 from tracrl.ope.fqe import FQE
-from tracrl.ope.holdout import split
 from tracrl.ope.log import Log
 from tracrl.ope.model import Dynamics
 from tracrl.ope.support import ood_shares

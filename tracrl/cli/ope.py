@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -13,6 +13,7 @@ from tracrl.cli.console import console, say_aside
 from tracrl.errors import TracrlError
 
 if TYPE_CHECKING:
+    from tracrl.data.episodes import Episodes
     from tracrl.ope.estimates import Estimates
     from tracrl.policies.base import Policy
 
@@ -22,11 +23,12 @@ class _LogOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """run directories or policy files"""
     data: str | None = None
-    """the log: a file, or a task whose data are at hand; without it, the task of the first run"""
+    """the log: a file, or a task whose data are at hand; without it, the first run's own data"""
     confidence: float = 0.9
     """of intervals and bounds"""
-    holdout: float = 0.0
-    """use only this share of the episodes, chosen by --seed: the one that `tracrl.ope.holdout.split` holds out"""
+    holdout: float | None = None
+    """use only this share of the episodes, chosen by --seed, or all of them (0); without it, those that the runs held
+    out of their training, where they did"""
     seed: int = 0
     """determines the estimates"""
     device: str = "auto"
@@ -102,21 +104,24 @@ def _policies(options: _LogOptions) -> dict[str, Policy]:
 
 
 def _estimates(options: _LogOptions, stacks: Mapping[str, Policy]) -> Estimates:
-    from tracrl.data.locate import load_dataset
     from tracrl.ope.estimate import estimate as estimate_policies
     from tracrl.train.directory import RunDirectory
+    from tracrl.train.its_data import held_out, trained_on
 
-    source = options.data or next(iter(stacks.values())).metadata.task
-    if source is None:
-        raise TracrlError(f"{options.runs[0]} does not say which task it is for: name the log with --data.")
     directories = [RunDirectory(path) for path in options.runs]
     configs = [directory.read_config() for directory in directories if directory.config.exists()]
+    data = _log(options, next(iter(stacks.values())), configs)
+    marks = [mark for config in configs for mark in trained_on(config)]
+    if options.holdout is None and len(configs) == len(options.runs):
+        held = held_out(data, configs)
+        if held is not None:
+            data, marks = held, [str(config["data"]["fingerprint"]) for config in configs]
     estimates = estimate_policies(
         stacks,
-        load_dataset(source),
+        data,
         confidence=options.confidence,
-        holdout=options.holdout,
-        trained_on=[str(config["data"]["fingerprint"]) for config in configs if "data" in config],
+        holdout=options.holdout or 0.0,
+        trained_on=marks,
         seed=options.seed,
         device=options.device,
         progress=lambda text: say_aside(f"{text} ..."),
@@ -125,3 +130,18 @@ def _estimates(options: _LogOptions, stacks: Mapping[str, Policy]) -> Estimates:
         estimates.save(options.out)
         console.print(f"Estimates: {options.out}", soft_wrap=True)
     return estimates
+
+
+def _log(options: _LogOptions, policy: Policy, configs: Sequence[Mapping[str, Any]]) -> Episodes:
+    """The episodes to estimate from: those that are named, else those of the first run."""
+    from tracrl.data.locate import load_dataset
+    from tracrl.train.its_data import find_data
+
+    if options.data is not None:
+        return load_dataset(options.data)
+    data = find_data(options.runs[0], configs[0]) if configs else None
+    if data is not None:
+        return data
+    if policy.metadata.task is None:
+        raise TracrlError(f"The data of {options.runs[0]} are not at hand: name the log with --data.")
+    return load_dataset(policy.metadata.task)

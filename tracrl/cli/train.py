@@ -41,6 +41,8 @@ class TrainOptions(DataOptions):
     """train in the data's own units, which the policy keeps: auto is on for your own data, off for the 38 tasks"""
     strict: Flag = False
     """a training that looks dead (one action everywhere, no better than chance) is an error, not a warning"""
+    holdout: float | None = None
+    """train on all but this share of the episodes, such as 0.1: `tracrl estimate` then uses those held out"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
@@ -119,13 +121,19 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def _training_data(options: TrainOptions) -> Episodes:
+    from tracrl.data.holdout import split
     from tracrl.data.locate import load_dataset
 
     if options.task is None and options.data is None:
         raise TracrlError("Say what to train on: a task (tracrl train trac BallRun) or a file (--data my.hdf5).")
     source = options.data or options.task
     assert source is not None
-    return load_dataset(source, task=options.task, **options.reading())
+    data = load_dataset(source, task=options.task, **options.reading())
+    if options.holdout is None:
+        return data
+    rest, held = split(data, options.holdout)
+    console.print(f"{len(held)} of {len(data)} episodes are held out of the training.")
+    return rest
 
 
 def _limits_of(data: Episodes) -> tuple[float, ...]:

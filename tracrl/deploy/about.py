@@ -18,6 +18,7 @@ from tracrl.ope.gate import gate
 from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.train.directory import RunDirectory
+from tracrl.train.its_data import find_data
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +123,10 @@ class Known:
         """The log: what is named, else the data of the run, where they are at hand."""
         if source is not None:
             return load_dataset(source)
-        file = None if self.config is None else self.config["data_source"].get("file")
-        for guess in filter(None, (file, self.policy.metadata.task)):
-            with contextlib.suppress(TracrlError, OSError):
-                found = load_dataset(guess)
-                if found.observation_size == self.policy.observation_size:
-                    return found
+        if self.config is not None:
+            return find_data(self.path, self.config)
+        if self.policy.metadata.task is None:
+            return None
+        with contextlib.suppress(TracrlError):
+            return load_dataset(self.policy.metadata.task)
         return None

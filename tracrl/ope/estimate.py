@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracrl.data.episodes import Episodes
+from tracrl.data.holdout import Holdout, split
 from tracrl.errors import TracrlError
 from tracrl.ope.estimates import Estimates, check_confidence
 from tracrl.ope.fqe import FQE, FittedQ
-from tracrl.ope.holdout import split
 from tracrl.ope.log import Log, actions_of, check_policy, draws_actions, has_memory
 from tracrl.ope.model import Dynamics, LearnedModel, Replays
 from tracrl.ope.support import ood_shares
@@ -69,7 +69,7 @@ def estimate(
     episodes drawn with replacement change, from how far the opinions are apart, and from how far the model is off for
     logged episodes of about the same return or cost. Steps out of the data may bring anything.
 
-    With ``holdout`` only that share of the episodes is used (:func:`tracrl.ope.holdout.split`). ``trained_on`` are
+    With ``holdout`` only that share of the episodes is used (:func:`tracrl.data.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
     they rest on the same episodes.
     """
@@ -193,12 +193,10 @@ def _variance(opinions: Floats) -> Floats:
 
 def _episodes(data: Episodes, holdout: float, seed: int, trained_on: Sequence[str]) -> tuple[Episodes, str]:
     """The episodes that are used, and a sentence on whether they chose the policies too."""
-    if holdout:
-        rest, used = split(data, holdout, seed)
-        if trained_on and set(trained_on) == {rest.fingerprint}:
-            return used, f"These {len(used)} episodes were held out: the policies were not trained on them."
-    else:
-        used = data
+    used = split(data, holdout, seed)[1] if holdout else data
+    parted = Holdout.of(used.metadata)
+    if parted is not None and parted.held_out == used.fingerprint and set(trained_on) == {parted.trained}:
+        return used, f"These {len(used)} episodes were held out: the policies were not trained on them."
     if {used.fingerprint, data.fingerprint} & set(trained_on):
         return used, "The policies were trained on these very episodes: estimates may flatter them."
     if not trained_on:

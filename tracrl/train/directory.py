@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import tracrl
+from tracrl.data.holdout import Holdout
 from tracrl.envs.environment import EnvSpec
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
@@ -237,11 +238,13 @@ def describe(
             "task": None if data.task is None else str(data.task),
         },
     }
+    parted = Holdout.of(data.metadata)
     return {
         "identity": identity_of(what),
         **what,
         "method_metadata": metadata_to_store(method),
         "task": data.task,
+        **({} if parted is None or parted.trained != data.fingerprint else {"holdout": asdict(parted)}),
         "data_source": {k: v for k, v in data.metadata.items() if k in ("file", "made_by", "task")},
         "trained": [asdict(run) for run in runs],
         "versions": {
