@@ -46,10 +46,10 @@ def write(path: Path, rows: int) -> None:
 
 def measure(path: Path) -> None:
     """In a process of its own: import, and say what it took."""
-    import tracrl.data.tables
+    import tracrl.data.arrow
     from tracrl.data.sources import import_episodes
 
-    tracrl.data.tables.pyarrow()
+    tracrl.data.arrow.pyarrow()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     episodes, _ = import_episodes([path])

@@ -87,7 +87,8 @@ SAVED_UNDER_OTHER_NAMES = "found actions, costs, next_observations, observations
         ),
         (
             replaced("observations", np.zeros((12, 8, 8))),
-            "'observations' has shape (12, 8, 8); expected (rows, size).",
+            "'observations' has shape (12, 8, 8), more than one axis a step: images are not supported: give a "
+            "vector a step, such as a trained encoder's features of them; expected (rows, size).",
         ),
         (replaced("actions", np.zeros((12, 0))), "'actions' has shape (12, 0); expected (rows, size)."),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def said(path: Path, **options: Any) -> str:
         read_hdf5(path, **options)
     with pytest.raises(TracrlError) as again:
         check(path, **options)
-    assert str(again.value) == str(caught.value)
+    first, second = (re.sub(r"[\d,.]+ GB can", "N GB can", str(one.value)) for one in (caught, again))
+    assert first == second  # but for the memory that is free at the moment
     return str(caught.value)
 
 

@@ -20,6 +20,10 @@ KNOWN = (*REQUIRED, *ENDS, *OPTIONAL)
 _LARGEST = float(np.finfo(np.float32).max)  # what is larger becomes infinite in our float32 arrays
 _LARGEST_SUM = 1e9  # of the magnitudes in an episode, in usual steps: float64 then rounds to 1e-7 of such a step
 _BOX_SLACK = 1e-3  # rounding beyond the action box that is clipped silently, in units of the box's width
+_FEWEST_PIXELS = 64  # bytes in fewer columns are sensors, in so many or more they are pictures
+IMAGES_ARE_NOT = "images are not supported: give a vector a step, such as a trained encoder's features of them"
+_MOST_CLASSES = 32
+_ROWS_A_CLASS = 10  # fewer rows than so many for each class say nothing
 
 
 def check_arrays(arrays: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
@@ -59,6 +63,11 @@ def check_keys(found: list[str], where: str) -> None:
     """Every required key is there; a likely misspelling is named."""
     unknown = [name for name in found if name not in KNOWN]
     missing = [key for key in REQUIRED if key not in found][:1]
+    if missing == ["costs"] and len(several := sorted(name for name in unknown if name.startswith("cost"))) > 1:
+        raise TracrlError(
+            f"{where}: the array 'costs' is missing, but there are {', '.join(several)}: one cost is supported: add "
+            "them up into 'costs', or choose one."
+        )
     if not missing and not any(key in found for key in ENDS):
         missing = list(ENDS)
     for key in missing:
@@ -83,6 +92,46 @@ def check_kind(key: str, shape: tuple[int, ...] | None, dtype: np.dtype[Any], wh
         raise TracrlError(f"{where}: '{key}' is a table with the columns {', '.join(dtype.names)}; expected numbers.")
     if dtype.kind not in "fiub":
         raise TracrlError(f"{where}: '{key}' holds {dtype}; expected numbers.")
+    if key == "observations" and len(shape) == 2:
+        check_no_pixels(dtype == np.uint8, shape[1], f"{where}: '{key}'")
+
+
+def check_no_pixels(single_bytes: bool, columns: int, what: str) -> None:
+    """Many single bytes a step are a picture, laid out flat."""
+    if single_bytes and columns >= _FEWEST_PIXELS:
+        raise TracrlError(
+            f"{what}: {columns} single bytes (uint8) a step look like images, and {IMAGES_ARE_NOT}; "
+            "if they are measurements, store them as float32."
+        )
+
+
+def check_continuous(actions: NDArray[Any], where: str) -> None:
+    """Classes are no amounts: a policy gives any number between the ends of its box.
+
+    Asked only where nobody has given the action box: whoever does says that all of it may be done.
+    """
+    if actions.ndim != 2:
+        return
+    size = actions.shape[1]
+    # The first rows alone tell it of nearly all columns that are amounts.
+    whole = [i for i in range(size) if _all_whole(actions[:1000, i]) and _all_whole(actions[:, i])]
+    many = len(actions) >= _ROWS_A_CLASS * size
+    if 1 < size == len(whole) and many and np.all(actions.sum(axis=1) == 1) and np.all((actions == 0) | (actions == 1)):
+        raise TracrlError(
+            f"{where}: 'actions' has a single 1 among {size} columns in every row, which looks like one-hot classes: "
+            "discrete actions are not supported; expected amounts: log what was set (a speed, the opening of a valve) "
+            "in place of the class."
+        )
+    for column in whole:
+        values = np.unique(actions[:, column])
+        first, last, classes = values[0], values[-1], len(values)
+        few = 2 <= classes <= min(_MOST_CLASSES, len(actions) // _ROWS_A_CLASS)
+        if few and first in (0, 1) and last - first == classes - 1:  # not with gaps, as 0, 10, 20 per cent
+            raise TracrlError(
+                f"{where}: column {column} of 'actions' holds only the whole numbers {first:g} to {last:g}, which look "
+                "like classes: discrete actions are not supported; expected amounts. If they are amounts, and anything "
+                f"between may be done as well, say so by giving the box: --action-low {first:g} --action-high {last:g}."
+            )
 
 
 def check_action_box(
@@ -134,10 +183,27 @@ def check_sums(key: str, steps: NDArray[Any], offsets: NDArray[np.int64], where:
         )
 
 
+def _all_whole(numbers: NDArray[Any]) -> bool:
+    if numbers.dtype.kind != "f":
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool(np.all(numbers == np.round(numbers)))
+
+
 def _check_rank(key: str, shape: tuple[int, ...], where: str) -> None:
     if key in MATRICES:
+        if len(shape) > 2 and key != "actions":
+            raise TracrlError(
+                f"{where}: '{key}' has shape {shape}, more than one axis a step: {IMAGES_ARE_NOT}; expected "
+                "(rows, size)."
+            )
         if len(shape) != 2 or shape[1] == 0:
             raise TracrlError(f"{where}: '{key}' has shape {shape}; expected (rows, size).")
+    elif key == "costs" and len(shape) == 2 and shape[1] > 1:
+        raise TracrlError(
+            f"{where}: 'costs' has shape {shape}, so several costs a step: one cost is supported: add them, or choose "
+            "one; expected (rows,) or (rows, 1)."
+        )
     elif len(shape) != 1 and (len(shape) != 2 or shape[1] != 1):
         raise TracrlError(f"{where}: '{key}' has shape {shape}; expected (rows,) or (rows, 1).")
 

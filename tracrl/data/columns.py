@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -87,6 +88,8 @@ class ColumnChoice:
 
         def one(kind: str, needed: bool = False) -> str | None:
             given = getattr(self, kind)
+            if given is not None and not isinstance(given, str):
+                raise TracrlError(f"{where}: one {kind} is supported, not {given!r}: add the columns, or choose one.")
             name = _named(given, kind, found, where) if given is not None else _guessed(kind, found, taken)
             if name is None and needed:
                 hint = _hint(kind, found)
@@ -117,6 +120,12 @@ class ColumnChoice:
             next_observations=following,
             **single,  # type: ignore[arg-type]
         )
+        if self.cost is None and (others := [name for name in _costs(found) if name not in columns.all]):
+            warnings.warn(
+                f"{where}: {columns.cost!r} is taken as the cost, and {_listed(others)} not: one cost is supported; if "
+                f"{columns.cost!r} is not what you mean, add them up, or choose with --cost.",
+                stacklevel=2,
+            )
         if twice := [name for name in columns.all if _uses(columns, name) > 1]:
             raise TracrlError(f"{where}: the column {twice[0]!r} is chosen for two things; name each column once.")
         return columns
@@ -168,10 +177,15 @@ def _in_order(names: Sequence[str]) -> list[str]:
 
 
 def _hint(kind: str, found: Sequence[str]) -> str:
-    several = [name for name in found if re.fullmatch(r"costs?[_.\[:/ -]?\w+\]?", name, re.IGNORECASE)]
+    several = _costs(found)
     if kind == "cost" and len(several) > 1:
         return f", but there are several costs ({_listed(several)}): one cost is supported: add them up, or choose"
     return ""
+
+
+def _costs(found: Sequence[str]) -> list[str]:
+    """Columns whose names begin as a cost's does: cost_speed, cost[1]."""
+    return [name for name in found if re.fullmatch(r"costs?[_.\[:/ -]?\w+\]?", name, re.IGNORECASE)]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracrl.data.checks import REQUIRED, check_action_box, check_arrays, check_sums
+from tracrl.data.checks import REQUIRED, check_action_box, check_arrays, check_continuous, check_sums
 from tracrl.errors import TracrlError
 from tracrl.tasks.table import Task, all_tasks
 
@@ -82,6 +82,8 @@ class Episodes:
         offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
         for key in ("rewards", "costs"):
             check_sums(key, checked[key], offsets, where)
+        if action_low is None and action_high is None:
+            check_continuous(checked["actions"][:rows], where)
         size = checked["actions"].shape[1]
         low = _box_end("action_low", -1.0 if action_low is None else action_low, size, where)
         high = _box_end("action_high", 1.0 if action_high is None else action_high, size, where)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracrl.data.checks import IMAGES_ARE_NOT, check_no_pixels
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 
@@ -29,6 +30,7 @@ def read_minari(source: str | Path, *, cost_key: str = "cost") -> Episodes:
             f"get it with `minari download {name}`, or give the folder that holds its data."
         ) from error
     where = f"Minari data set {name}"
+    _check_no_images(data.observation_space, where)
     space = data.action_space
     if type(space).__name__ != "Box":
         raise TracrlError(f"{where}: its actions are {space}; discrete actions are not supported, only boxes are.")
@@ -79,9 +81,7 @@ def _episode(episode: Any, data: Any, cost_key: str, where: str) -> dict[str, ND
     here = f"{where}: episode {episode.id}"
     space = data.observation_space
     observations = episode.observations
-    if type(space).__name__ != "Box" or len(space.shape) > 1:
-        if type(space).__name__ == "Box" and len(space.shape) == 3:
-            raise TracrlError(f"{where}: its observations are images of shape {space.shape}; expected vectors.")
+    if type(space).__name__ != "Box":
         observations = np.stack([np.asarray(flatten(space, _row(observations, i))) for i in range(steps + 1)])
     observations = np.asarray(observations).reshape(len(observations), -1)
     if len(observations) != steps + 1:
@@ -108,11 +108,27 @@ def _costs(infos: Any, key: str, steps: int, here: str) -> NDArray[Any]:
     costs = np.asarray(infos[key]).reshape(len(infos[key]), -1)
     if costs.shape[1] != 1:
         raise TracrlError(
-            f"{here}: infos[{key!r}] holds {costs.shape[1]} costs a step; one cost is supported: add them."
+            f"{here}: infos[{key!r}] holds {costs.shape[1]} costs a step; one cost is supported: add them, or "
+            "choose one."
         )
     if len(costs) not in (steps, steps + 1):
         raise TracrlError(f"{here}: infos[{key!r}] has {len(costs)} entries for {steps} steps.")
     return costs[-steps:, 0]
+
+
+def _check_no_images(space: Any, where: str, name: str = "") -> None:
+    """A space may be made of others."""
+    inner = getattr(space, "spaces", None)
+    if inner is not None:
+        for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+            _check_no_images(part, where, f"{name}[{key!r}]")
+        return
+    shape: tuple[int, ...] = getattr(space, "shape", None) or ()
+    what = f"{where}: its observations{name}"
+    if len(shape) > 1:
+        raise TracrlError(f"{what} have shape {shape}, more than one axis a step: {IMAGES_ARE_NOT}.")
+    if len(shape) == 1:
+        check_no_pixels(space.dtype == np.uint8, shape[0], what)
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]], space: Any, name: str, where: str) -> Episodes:

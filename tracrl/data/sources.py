@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracrl.data.arrow import SUFFIXES
 from tracrl.data.columns import ColumnChoice, Columns
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5
 from tracrl.data.minari import PREFIX, read_minari
-from tracrl.data.tables import SUFFIXES, Progress, read_tables
+from tracrl.data.tables import Progress, read_tables
 from tracrl.errors import TracrlError
 from tracrl.memory import require_memory
 

@@ -6,7 +6,7 @@ Files are read batch by batch into float32, so that no more than about twice the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracrl.data.arrow import BATCH, batches, first_line, in_order, matrix, pyarrow, rows_of, vector, whole
+from tracrl.data.checks import check_continuous
 from tracrl.data.columns import ColumnChoice, Columns
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
@@ -26,11 +28,6 @@ Codes = NDArray[np.int32]
 """episodes as numbers, in the order in which they first appear"""
 Progress = Callable[[int, int | None], None]
 """rows read, rows in all where that is known"""
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
-BLOCK = 1 << 22
-"""bytes of a CSV file that are parsed at a time"""
-BATCH = 1 << 16
-"""rows of other files that are read at a time"""
 ENOUGH = 100_000
 """rows from which the usual distance of two steps is taken"""
 
@@ -45,11 +42,11 @@ def read_tables(
 ) -> tuple[Episodes, Columns]:
     """The episodes of these files together, and the columns that they were read from."""
     pyarrow()
-    total = _rows_of(paths)
+    total = rows_of(paths)
     rows = Rows(where=str(paths[0]) if len(paths) == 1 else f"{len(paths)} files in {paths[0].parent}")
     columns: Columns | None = None
     for path in paths:
-        for batch in _batches(path):
+        for batch in batches(path):
             if columns is None:
                 columns = (choice or ColumnChoice()).among(batch.schema.names, str(path))
             rows.add(batch, columns, path)
@@ -73,7 +70,7 @@ def from_frame(
         table = frame if isinstance(frame, arrow.Table) else arrow.table(frame)
     except (arrow.ArrowException, TypeError, ValueError) as error:
         raise TracrlError(
-            f"A {type(frame).__name__} cannot be read as a table ({_first_line(error)}); expected a pandas or polars "
+            f"A {type(frame).__name__} cannot be read as a table ({first_line(error)}); expected a pandas or polars "
             "frame, or an Arrow table."
         ) from error
     where = f"the {type(frame).__name__}"
@@ -131,14 +128,14 @@ class Rows:
         groups = {"observations": columns.observations, "actions": columns.actions}
         groups |= {"next_observations": columns.next_observations} if columns.next_observations else {}
         for name, of in groups.items():
-            self._numbers.setdefault(name, []).append(self._matrix(batch, of, where))
+            self._numbers.setdefault(name, []).append(matrix(batch, of, where, self.count))
         for name in ("reward", "cost", "terminated", "truncated"):
             if (column := getattr(columns, name)) is not None:
-                self._numbers.setdefault(name, []).append(self._matrix(batch, (column,), where)[:, 0])
+                self._numbers.setdefault(name, []).append(vector(batch, column, where, self.count))
         if columns.episode is not None:
-            self._episode.append(self._keys(batch, columns.episode, where))
+            self._episode.append(whole(batch, columns.episode, where, self.count))
         if columns.step is not None:
-            self._step.append(self._in_numbers(self._keys(batch, columns.step, where), columns.step, where))
+            self._step.append(in_order(whole(batch, columns.step, where, self.count), columns.step, where))
         self.count += len(batch)
 
     def episodes(
@@ -176,62 +173,6 @@ class Rows:
 
     def _source(self) -> list[str]:
         return [path.name for path in self._files[:20]] or ["a frame"]
-
-    def _matrix(self, batch: pa.RecordBatch, names: Sequence[str], where: str) -> Floats:
-        parts = [self._numeric(batch.column(name), name, where) for name in names]
-        return np.concatenate(parts, axis=1) if len(parts) != 1 else parts[0]
-
-    def _numeric(self, column: pa.Array, name: str, where: str) -> Floats:
-        """(rows, 1), or (rows, n) for a column of lists of equal length."""
-        arrow = pyarrow()
-        self._no_gaps(column, name, where)
-        kind, width = column.type, 1
-        if arrow.types.is_dictionary(kind):
-            column = column.dictionary_decode()
-            kind = column.type
-        if arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
-            inner = column.flatten()
-            self._no_gaps(inner, name, where)
-            width, uneven = divmod(len(inner), max(len(column), 1))
-            lengths = arrow.compute.list_value_length(column)
-            if uneven or len(lengths.unique()) > 1 or width == 0:
-                raise TracrlError(f"{where}: {name!r} holds lists of different lengths; expected one length.")
-            column, kind = inner, inner.type
-        if not (
-            arrow.types.is_integer(kind)
-            or arrow.types.is_floating(kind)
-            or arrow.types.is_boolean(kind)
-            or arrow.types.is_decimal(kind)
-        ):
-            raise TracrlError(
-                f"{where}: the column {name!r} holds {kind} (for example {_example(column)}); expected numbers: encode "
-                "it as numbers, or leave it out."
-            )
-        if arrow.types.is_boolean(kind) or arrow.types.is_decimal(kind):
-            column = column.cast(arrow.float64())
-        values = column.to_numpy(zero_copy_only=False)
-        with np.errstate(over="ignore"):
-            return values.astype(np.float32, copy=False).reshape(-1, width)
-
-    def _keys(self, column: pa.Array, name: str, where: str) -> Any:
-        self._no_gaps(column := column.column(name), name, where)
-        return column
-
-    def _in_numbers(self, column: pa.Array, name: str, where: str) -> NDArray[Any]:
-        """Steps: numbers, or times as numbers."""
-        arrow = pyarrow()
-        if arrow.types.is_temporal(column.type):
-            column = column.cast(arrow.int64())
-        if not (arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type)):
-            raise TracrlError(f"{where}: the column {name!r} holds {column.type}; expected numbers or times.")
-        return column.to_numpy(zero_copy_only=False)
-
-    def _no_gaps(self, column: pa.Array, name: str, where: str) -> None:
-        if column.null_count:
-            row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False))) + self.count
-            raise TracrlError(
-                f"{where}: {name!r} is empty in {column.null_count} rows, first in row {row}: fill or drop such rows."
-            )
 
     def _order(self, columns: Columns) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
         """How to sort the rows (None: they are sorted), and where episodes begin (None: ends are marked instead)."""
@@ -356,6 +297,7 @@ class Rows:
         """The action box as told; else [-1, 1] where the log stays in it; else the log's own range, which is said."""
         if low is not None or high is not None or not np.isfinite(actions).all() or np.abs(actions).max() <= 1:
             return low, high
+        check_continuous(actions, self.where)
         lowest, highest = actions.min(axis=0), actions.max(axis=0)
         if constant := np.flatnonzero(lowest == highest).tolist():
             raise TracrlError(
@@ -370,69 +312,6 @@ class Rows:
         return lowest, highest
 
 
-def pyarrow() -> Any:
-    """The library that reads tables, or a sentence that says how to get it."""
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.feather
-        import pyarrow.parquet
-    except ImportError as error:
-        raise TracrlError("Tables are read with pyarrow, which is missing: pip install 'tracrl[tables]'.") from error
-    return pyarrow
-
-
-def _rows_of(paths: Sequence[Path]) -> int | None:
-    """How many rows there are, where the files say it."""
-    arrow = pyarrow()
-    total = 0
-    for path in paths:
-        if path.suffix not in (".parquet", ".pq"):
-            return None
-        with _reading(path):
-            total += arrow.parquet.read_metadata(path).num_rows
-    return total
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    arrow = pyarrow()
-    name = path.name.lower()
-    with _reading(path):
-        if name.endswith((".parquet", ".pq")):
-            with arrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(batch_size=BATCH, use_threads=False)
-        elif name.endswith((".arrow", ".feather", ".ipc")):
-            with arrow.memory_map(str(path)) as source, arrow.ipc.open_file(source) as file:
-                for i in range(file.num_record_batches):
-                    yield file.get_batch(i)
-        else:
-            delimiter = "\t" if ".tsv" in name else ","
-            with arrow.csv.open_csv(
-                path,
-                read_options=arrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
-                parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
-            ) as reader:
-                yield from reader
-
-
-class _reading:  # noqa: N801 (used like a function)
-    """What goes wrong with a file is said with its name."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        arrow = pyarrow()
-        if isinstance(error, FileNotFoundError):
-            raise TracrlError(f"There is no data file at {self.path}.") from error
-        if isinstance(error, arrow.ArrowException | OSError | UnicodeDecodeError):
-            raise TracrlError(f"{self.path} cannot be read as a table ({_first_line(error)}).") from error
-
-
 def _first_return(codes: Codes) -> int:
     """The first row of an episode that has been there before, after rows of another."""
     changes = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
@@ -442,12 +321,3 @@ def _first_return(codes: Codes) -> int:
 
 def _shown(names: Any, code: np.int32) -> str:
     return repr(names[int(code)].as_py()) if names is not None else f"number {int(code)}"
-
-
-def _example(column: Any) -> str:
-    text = str(column[0].as_py()) if len(column) else "nothing"
-    return repr(text[:40])
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
