@@ -1,4 +1,4 @@
-"""The report: tables, figures and the page, from run directories."""
+"""The report: tables, figures and the page, from run directories or from results that were written down."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from rich.console import Console
 
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
-from tracrl.report.collection import collect
+from tracrl.report.benchmark import benchmark_tables
+from tracrl.report.collection import Collection, collect
+from tracrl.report.committed import is_committed, read_committed
 from tracrl.report.csv_files import results_csv, runs_csv
 from tracrl.report.figures import plot_all
 from tracrl.report.grid import Grid
-from tracrl.report.groups import find_ablations, overview
+from tracrl.report.groups import Ablation, find_ablations, overview
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
     ablation_grid,
@@ -27,17 +29,27 @@ FORMATS = {"txt": Grid.text, "md": Grid.markdown, "tex": Grid.latex, "csv": Grid
 
 def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, figures: bool = True) -> Path:
     """Write the report below ``out`` and show the main table; the page's path."""
-    collection = collect(paths)
+    if written_down := [path for path in paths if is_committed(path)]:
+        if len(paths) > 1:
+            raise TracrlError(f"{written_down[0]} holds results that were written down: report it by itself.")
+        committed = read_committed(paths[0])
+        collection = Collection((*committed.results, *committed.others), ())
+        ablations: list[Ablation] = []
+        found = overview(committed.results).with_all_tasks()
+        grids = benchmark_tables(found, committed)
+    else:
+        collection = collect(paths)
+        ablations = find_ablations(collection.results)
+        found = overview(collection.results, ablations)
+        grids = {}
     out = out or paths[0] / "report"
     if out.exists() and not out.is_dir():
         raise TracrlError(f"{out} is a file; --out is the directory for the report.")
-    ablations = find_ablations(collection.results)
-    found = overview(collection.results, ablations)
 
-    final, best = main_grid(found, "final"), main_grid(found, "best")
-    grids = {
-        "main-final": final,
-        "main-best": best,
+    grids["main-final"] = main_grid(found, "final")
+    if any(result.best_rewards is not None for result in collection.results):
+        grids["main-best"] = main_grid(found, "best")
+    grids |= {
         "published": published_grid(found),
         "aggregates": statistics_grid(found),
         **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
@@ -53,10 +65,9 @@ def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, fi
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values())))
 
-    final.show(console)
-    for name, grid in grids.items():
-        if name.startswith("ablation-"):
-            console.print()
+    for i, (name, grid) in enumerate(grids.items()):
+        if i == 0 or name == "suites" or name.startswith("ablation-"):
+            console.print("" if i == 0 else "\n", end="")
             grid.show(console)
     for sentence in collection.unreadable:
         console.print(f"unreadable: {sentence}", markup=False, soft_wrap=True)

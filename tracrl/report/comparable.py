@@ -26,6 +26,14 @@ def precision_marks(
     if len(count) < 2:
         told = next(iter(count), UNKNOWN)
         return {}, [f"All runs were trained in {told}." if told != UNKNOWN else _UNKNOWN_TO_ALL] if count else []
+    titles: dict[str, set[str]] = {}
+    for runs in cells.values():
+        titles.setdefault(runs[0].stack.title, set()).update(result.stack.precision for result in runs)
+    if labels is None and UNKNOWN not in count and all(len(mine) == 1 for mine in titles.values()):
+        # Each method in its own, on every task: said once. Marks are for what differs where it need not.
+        theirs = {precision: [title for title, mine in titles.items() if precision in mine] for precision in count}
+        told = "; in ".join(f"{precision}: {', '.join(who)}" for precision, who in theirs.items())
+        return {}, [f"Trained in {told}."]
     usual = count.most_common(1)[0][0]
     marked: dict[str, list[Key]] = {}
     marks = {}

@@ -53,13 +53,21 @@ def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) ->
     """Every figure that the runs allow."""
     plot_solved(found, directory / "solved")
     plot_intervals(found, directory / "intervals")
-    for suite in found.suites():
+    for suite in scored_suites(found):
         plot_scatter(found, suite, directory / f"scatter-{suite}")
     for row in found.rows:
+        if not any(r.curve for c in found.columns for r in found.results.get((row, c), ())):
+            continue
         name = "".join(c if c.isalnum() else "-" for c in row.label).strip("-")
         plot_curves(found, row, directory / f"curves-{name}")
     for ablation in ablations:
         plot_ablation(ablation, directory / f"ablation-{ablation.study}")
+
+
+def scored_suites(found: Overview) -> list[str]:
+    """Those with a task that was run."""
+    there = {row.suite for row, _ in found.results}
+    return [suite for suite in found.suites() if suite in there]
 
 
 def plot_solved(found: Overview, path: Path) -> None:
@@ -189,7 +197,7 @@ def plot_ablation(ablation: Ablation, path: Path) -> None:
 
 def plot_intervals(found: Overview, path: Path) -> None:
     """Interquartile means of reward and cost with 95 % intervals, per suite and method."""
-    suites = found.suites()
+    suites = scored_suites(found)
     height = 0.7 + 0.3 * len(found.columns)
     with panels(
         path,

@@ -25,13 +25,13 @@ PARTLY = "mean cost at most 1 but not at every limit (2/3: at two of three; of a
 _MARKS = {"plain": "", "unsafe": "", "partly": "~", "safe": "*", "best": "**"}
 _RICH = {"plain": "", "unsafe": "bright_black", "partly": "italic", "safe": "bold", "best": "bold blue"}
 _LEGENDS = {
-    "text": f"* safe at every limit, ** the best of these for its task, ~ {PARTLY}, no mark: unsafe.",
-    "markdown": f"**Bold**: safe at every limit; ★: the best of these for its task; *italic*: {PARTLY}; plain: unsafe.",
+    "text": "* safe at every limit, ** the best of these for its task, ~ {partly}, no mark: unsafe.",
+    "markdown": "**Bold**: safe at every limit; ★: the best of these for its task; *italic*: {partly}; plain: unsafe.",
     "latex": (
-        r"\textcolor{gray}{Grey}: unsafe; \textbf{bold}: safe at every limit; \textcolor{blue}{\textbf{blue}}: the "
-        rf"best of these for its task; \textit{{italic}}: {PARTLY}."
+        r"\textcolor{{gray}}{{Grey}}: unsafe; \textbf{{bold}}: safe at every limit; "
+        r"\textcolor{{blue}}{{\textbf{{blue}}}}: the best of these for its task; \textit{{italic}}: {partly}."
     ),
-    "colours": f"Bold: safe at every limit; blue: the best of these for its task; italic: {PARTLY}; grey: unsafe.",
+    "colours": "Bold: safe at every limit; blue: the best of these for its task; italic: {partly}; grey: unsafe.",
 }
 
 
@@ -80,10 +80,12 @@ class Grid:
     under: tuple[str, ...] = ()
     marked: bool = True
     """safe and unsafe are told apart"""
+    partly: str = PARTLY
+    """what is said of numbers that are neither"""
     notes: tuple[str, ...] = field(default=())
 
     def legend(self, form: str) -> list[str]:
-        return [_LEGENDS[form]] if self.marked else []
+        return [_LEGENDS[form].format(partly=self.partly)] if self.marked else []
 
     def text(self) -> str:
         """For files and mails."""
@@ -104,9 +106,10 @@ class Grid:
             out += [rule, drawn(row), rule] if line.average else [drawn(row)]
         return "\n".join([*out, "", *self.legend("text"), *map(one_line, (*self.caption, *self.notes))]) + "\n"
 
-    def markdown(self) -> str:
+    def markdown(self, *, title: bool = True) -> str:
         heads = [markdown_text(head) for head in (self.corner, *self.all_heads())]
-        out = [f"### {markdown_text(self.title)}", "", _pipes(heads), _pipes(["---", *["---:"] * (len(heads) - 1)])]
+        out = [f"### {markdown_text(self.title)}", ""] if title else []
+        out += [_pipes(heads), _pipes(["---", *["---:"] * (len(heads) - 1)])]
         for line in self.lines:
             label = markdown_text(line.label)
             out.append(_pipes([f"**{label}**" if line.average else label, *map(_markdown, line.entries)]))

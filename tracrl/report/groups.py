@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracrl.report.cells import Cell
@@ -68,6 +68,32 @@ class Overview:
 
     def suites(self) -> list[str]:
         return [suite for suite in SUITES if any(row.suite == suite for row in self.rows)]
+
+    def compared(self, suite: str | None = None) -> list[tuple[list[Row], list[Column]]]:
+        """Rows that several columns have, with these columns: averages over the same rows.
+
+        First the most rows that any column has. Then, for columns that have fewer, those that they have, at least two:
+        each time at most three quarters as many, so that one missing row does not make a set of its own.
+        """
+        mine = [row for row in self.rows if suite in (None, row.suite)]
+        there = {c: tuple(row for row in mine if (row, c) in self.results) for c in self.columns}
+        sets: list[tuple[list[Row], list[Column]]] = []
+        for rows in sorted({rows for rows in there.values() if rows}, key=len, reverse=True):
+            columns = [c for c in self.columns if set(rows) <= set(there[c])]
+            if not sets or (len(columns) > 1 and 2 <= len(rows) <= 0.75 * len(sets[-1][0])):
+                sets.append((list(rows), columns))
+        return sets
+
+    def with_all_tasks(self) -> Overview:
+        """The same with a row for each task that was not run."""
+        there = {row.task for row in self.rows}
+        empty = [
+            Row(task.name, task.suite, "", f"{task.name} (not run)", "", from_dsrl=False)
+            for task in all_tasks().values()
+            if task.name not in there
+        ]
+        order = list(all_tasks())
+        return replace(self, rows=tuple(sorted((*self.rows, *empty), key=lambda row: order.index(row.task))))
 
 
 @dataclass(frozen=True)
@@ -217,7 +243,7 @@ def _columns(results: Iterable[Result]) -> dict[tuple[str, str, tuple[tuple[str,
         mine = [key for key in titles if key[0] == method]
         presets = {preset for _, preset, _ in mine}
         common = set.intersection(*(set(changes) for _, _, changes in mine))
-        for key in sorted(mine, key=lambda key: (len(key[2]), key[1], key[2])):
+        for key in sorted(mine, key=lambda key: (len(key[2]), key[1] == "full", key[1:])):
             _, preset, changes = key
             apart = [preset] if len(presets) > 1 else []
             apart += [f"{SYMBOLS.get(name, name)} {value}" for name, value in changes if (name, value) not in common]

@@ -34,8 +34,8 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
     """What the page's script works with."""
     results = collection.results
     everything = overview(results)  # with the variants of ablations, which the main table leaves out
-    paths = list(dict.fromkeys(r.stack.path for r in results))
-    stacks = {r.stack.path: r.stack for r in results}
+    stacks = {(r.stack.path, r.stack.identity): r.stack for r in results}
+    numbers = {key: i for i, key in enumerate(stacks)}
     in_main = {id(r): found.marks.get(key, "") for key, runs in found.results.items() for r in runs}
     colours = {column.about + column.method: colour_number(found, column) for column in found.columns}
     number = 0
@@ -47,7 +47,7 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
                 continue
             told = []
             for r in runs:
-                told.append(_run(r, number, paths.index(r.stack.path)))
+                told.append(_run(r, number, numbers[r.stack.path, r.stack.identity]))
                 number += 1
             paper = published_results().get((row.task, column.title))
             cells.append(
@@ -79,16 +79,16 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
         "cells": cells,
         "stacks": [
             {
-                "path": str(path),
-                "identity": stacks[path].identity,
-                "settings": stacks[path].settings,
-                "phase_end": next(iter(stacks[path].run.phase_ends), 0),
-                "changes": stacks[path].changes,
-                "versions": stacks[path].run.versions,
-                "device": stacks[path].run.device,
-                "precision": stacks[path].precision,
+                "path": str(stack.path),
+                "identity": stack.identity,
+                "settings": stack.settings,
+                "phase_end": next(iter(stack.run.phase_ends), 0),
+                "changes": stack.changes,
+                "versions": stack.run.versions,
+                "device": stack.run.device,
+                "precision": stack.precision,
             }
-            for path in paths
+            for stack in stacks.values()
         ],
         "ablations": [_ablation(ablation) for ablation in ablations],
     }

@@ -36,13 +36,17 @@ def main_grid(found: Overview, policy: Literal["final", "best"]) -> Grid:
         for row in rows:
             marks = [found.marks.get((row, column), "") for column in found.columns]
             lines.append(_line(row.label, [cells[row, column] for column in found.columns], marks))
-        means = [Cell.average([cells[row, column] for row in rows]) for column in found.columns]
-        lines.append(_line(_average_label(suite, rows), means, average=True))
+        for common, columns in found.compared(suite):
+            means = [
+                Cell.average([cells[row, column] for row in common]) if column in columns else None
+                for column in found.columns
+            ]
+            lines.append(_line(average_label(suite, common), means, average=True))
     what = FINAL if policy == "final" else BEST
     caption = [_mean_over(found)]
     if policy == "best":
         caption.append(_about_best(found))
-    caption += [*_settings(found.columns), *_sources(found.rows)]
+    caption += [*settings_in_words(found.columns), *_sources(found.rows)]
     return Grid(
         title=f"Normalised reward and cost, {what}",
         caption=tuple(caption),
@@ -65,7 +69,7 @@ def published_grid(found: Overview) -> Grid:
         cells = {(row.task, t): _as_cell(known.get((row.task, t))) for row in rows for t in titles}
         lines += [_line(row.task, [cells[row.task, t] for t in titles]) for row in rows]
         means = [Cell.average([cells[row.task, t] for row in rows]) for t in titles]
-        lines.append(_line(_average_label(suite, rows), means, average=True))
+        lines.append(_line(average_label(suite, rows), means, average=True))
     return Grid(
         title=f"As published, for comparison ({CITATION})",
         caption=("Printed in the paper, not computed by us: DSRL's data, 3 limits × 3 seeds × 20 episodes.",),
@@ -119,7 +123,7 @@ def ablation_grid(ablation: Ablation) -> Grid:
     protocols, told_protocols = protocol_marks(ablation.results)
     for row in ablation.rows():
         cells = {v: Cell.of(ablation.results[row, v], "final") for v in ablation.values if (row, v) in ablation.results}
-        best = _best(list(cells.values()))
+        best = best_of(list(cells.values()))
         for value, cell in cells.items():
             paper = published_value(ablation, row, value)
             told = NOTHING if paper is None else f"{_number(paper.reward)} / {_number(paper.cost)}"
@@ -185,14 +189,14 @@ def solved(found: Overview, suite: str, column: Column, policy: str = "final") -
 
 
 def _line(label: str, cells: Sequence[Cell | None], marks: Sequence[str] = (), average: bool = False) -> Line:
-    best = _best(cells)
+    best = best_of(cells)
     entries: list[Entry] = []
     for cell, mark in zip(cells, marks or [""] * len(cells), strict=True):
         entries += _entries(cell, best, mark) if cell is not None else (Entry(NOTHING), Entry(NOTHING))
     return Line(label, tuple(entries), average)
 
 
-def _best(cells: Sequence[Cell | None]) -> Cell | None:
+def best_of(cells: Sequence[Cell | None]) -> Cell | None:
     """The safe one of highest reward."""
     safe = [cell for cell in cells if cell is not None and cell.safe]
     return max(safe, key=lambda cell: cell.reward, default=None)
@@ -213,7 +217,7 @@ def _entries(cell: Cell, best: Cell | None, mark: str = "") -> tuple[Entry, Entr
     )
 
 
-def _average_label(suite: str, rows: Sequence[Row]) -> str:
+def average_label(suite: str, rows: Sequence[Row]) -> str:
     from tracrl.tasks.table import all_tasks
 
     whole = sum(task.suite == suite for task in all_tasks().values())
@@ -252,7 +256,7 @@ def _about_best(found: Overview) -> str:
     return f"{told}. The other table is the one to compare with."
 
 
-def _settings(columns: Sequence[Column]) -> list[str]:
+def settings_in_words(columns: Sequence[Column]) -> list[str]:
     told: dict[str, list[str]] = {}
     for column in columns:
         told.setdefault(column.about, []).append(column.label)
@@ -261,7 +265,9 @@ def _settings(columns: Sequence[Column]) -> list[str]:
 
 def _sources(rows: Sequence[Row]) -> list[str]:
     dsrl = [row.label for row in rows if row.from_dsrl]
-    ours = [f"Data of {row.label}: {row.source}." for row in rows if not row.from_dsrl]
+    ours = [f"Data of {row.label}: {row.source}." for row in rows if not row.from_dsrl and row.source]
+    if len(ours) > 8:
+        ours = [f"Data of {len(ours)} {unit_of(rows)}s: not DSRL's; results.csv and the page say where they are from."]
     if not dsrl:
         return ours
     names = ", ".join(dsrl) if len(dsrl) <= 6 else f"{'the other' if ours else 'all'} {len(dsrl)} {unit_of(rows)}s"

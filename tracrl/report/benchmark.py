@@ -1,0 +1,189 @@
+"""The benchmark's tables from results that were written down: every task, the suites, and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracrl.report.cells import Cell
+from tracrl.report.committed import Committed, CsvRow
+from tracrl.report.grid import NOTHING, Entry, Grid, Line
+from tracrl.report.groups import Column, Overview, Row, overview
+from tracrl.report.published import CITATION, Published, published_results
+from tracrl.report.tables import average_label, best_of, settings_in_words, style_of
+from tracrl.tasks.table import all_tasks
+
+EVERY_SUITE = "all suites"
+ON_COLLECTED_DATA = "The data were made by tracrl collect and are not DSRL's: no number of ours is a result on DSRL."
+OF_THE_PAPER = f"As published: {CITATION}, on DSRL's data; beside ours for orientation, not as a reproduction."
+PARTLY = "mean cost at most 1 but not at every limit"
+
+
+def benchmark_grid(found: Overview) -> Grid:
+    """Every task: reward / cost and how many runs are safe; the paper's TraC beside them."""
+    lines: list[Line] = []
+    for suite in found.suites():
+        for row in (row for row in found.rows if row.suite == suite):
+            cells = {c: cell for c in found.columns if (cell := found.cell(row, c, "final")) is not None}
+            best = best_of(list(cells.values()))
+            entries = [_entry(found, [row], c, cells[c], best) if c in cells else Entry(NOTHING) for c in found.columns]
+            lines.append(Line(row.label, (*entries, _published("TraC", [row]))))
+        for rows, columns in found.compared(suite):
+            means = {c: _mean(found, rows, c) for c in columns}
+            best = best_of(list(means.values()))
+            entries = [_entry(found, rows, c, means[c], best) if c in means else Entry(NOTHING) for c in found.columns]
+            lines.append(Line(average_label(suite, rows), (*entries, _published("TraC", rows)), average=True))
+    missing = sum(row.label != row.task for row in found.rows)
+    return Grid(
+        title=f"Normalised reward / cost and safe runs, final policy: {len(found.rows) - missing} of "
+        f"{len(found.rows)} tasks",
+        caption=(
+            "Mean over limits × seeds × episodes; behind it, how many of the runs have a mean normalised cost of at "
+            "most 1. Averages: over the tasks' means, of methods that have the same tasks.",
+            *settings_in_words(found.columns),
+            ON_COLLECTED_DATA,
+            OF_THE_PAPER,
+        ),
+        corner="task",
+        heads=(*(column.label for column in found.columns), "TraC as published"),
+        lines=tuple(lines),
+        partly=PARTLY,
+        notes=found.notes,
+    )
+
+
+def suites_grid(found: Overview) -> Grid:
+    """For each suite and method: averages, solved tasks and safe runs, and the paper's over the same tasks."""
+    lines = []
+    for suite in (*found.suites(), EVERY_SUITE):
+        for rows, columns in found.compared(None if suite == EVERY_SUITE else suite):
+            means = {c: _mean(found, rows, c) for c in columns}
+            best = best_of(list(means.values()))
+            for column, mean in means.items():
+                cells = [found.cell(row, column, "final") for row in rows]
+                safe, runs = _safe_runs(found, rows, column)
+                style = style_of(mean, best)
+                entries = (
+                    Entry(f"{mean.reward:.2f}", style),
+                    Entry(f"{mean.cost:.2f}", style),
+                    Entry(f"{sum(cell is not None and cell.solved for cell in cells)} of {len(rows)}"),
+                    Entry(f"{mean.safe_parts} of {len(rows)}"),
+                    Entry(f"{safe} of {runs}"),
+                    _published(column.title, rows),
+                    Entry(_published_solved(column.title, rows)),
+                )
+                lines.append(Line(f"{suite}, {len(rows)} tasks: {column.label}", entries))
+    return Grid(
+        title="Averages of the suites, and tasks solved",
+        caption=(
+            "Each average is over the tasks that all methods beside it have. Solved, as the paper defines it: a mean "
+            "normalised cost of at most 1 over all limits; safe: at each of them.",
+            ON_COLLECTED_DATA,
+            OF_THE_PAPER,
+        ),
+        corner="suite and method",
+        heads=(
+            "reward ↑",
+            "cost ↓",
+            "tasks solved",
+            "safe at every limit",
+            "safe runs",
+            "published, same tasks",
+            "published, solved",
+        ),
+        lines=tuple(lines),
+        partly="mean cost at most 1 but not on every task",
+    )
+
+
+def other_data_grid(committed: Committed) -> Grid | None:
+    """Tasks that have several data sets, each of them; None where there is no such task."""
+    tasks = {result.stack.task for result in committed.others}
+    if not tasks:
+        return None
+    found = overview([r for r in (*committed.results, *committed.others) if r.stack.task in tasks])
+    lines = []
+    for row in found.rows:
+        cells = [(c, found.cell(row, c, "final")) for c in found.columns]
+        entries = [Entry(NOTHING) if cell is None else _entry(found, [row], c, cell, None) for c, cell in cells]
+        lines.append(Line(f"{row.task}, {committed.kind(row.fingerprint)} ({row.fingerprint[:6]})", tuple(entries)))
+    return Grid(
+        title="Several data sets of one task: normalised reward / cost and safe runs, final policy",
+        caption=("In brackets, how the fingerprint of the data begins.", ON_COLLECTED_DATA),
+        corner="task and data",
+        heads=tuple(column.label for column in found.columns),
+        lines=tuple(lines),
+        partly=PARTLY,
+    )
+
+
+def data_grid(data: Sequence[CsvRow]) -> Grid:
+    """What the data sets hold."""
+    order = list(all_tasks())
+    told = [row for row in data if row["task"] in order]
+    return Grid(
+        title="The data",
+        caption=("Safe, unsafe and best safe return (normalised) at the three limits of the task.", ON_COLLECTED_DATA),
+        corner="task and data",
+        heads=("episodes", "returns", "highest cost", "safe", "unsafe", "best safe", "fingerprint", "made by"),
+        lines=tuple(
+            Line(
+                f"{row['task']}, {row['data']}",
+                (
+                    Entry(row["episodes"]),
+                    Entry(f"{row['lowest_return']} … {row['highest_return']}".replace("-", "−")),
+                    Entry(row["highest_cost"]),
+                    *(Entry(row[name].replace(" ", " / ")) for name in ("safe", "unsafe", "best_safe")),
+                    Entry(row["fingerprint"][:12]),
+                    Entry(row["made_by"]),
+                ),
+            )
+            for row in sorted(told, key=lambda row: order.index(row["task"]))
+        ),
+        marked=False,
+    )
+
+
+def benchmark_tables(found: Overview, committed: Committed) -> dict[str, Grid]:
+    """All of them by name."""
+    grids = {"benchmark": benchmark_grid(found), "suites": suites_grid(found)}
+    if (others := other_data_grid(committed)) is not None:
+        grids["other-data"] = others
+    return {**grids, "data": data_grid(committed.data)}
+
+
+def _entry(found: Overview, rows: Sequence[Row], column: Column, cell: Cell, best: Cell | None) -> Entry:
+    safe, runs = _safe_runs(found, rows, column)
+    return Entry(_pair(cell.reward, cell.cost), style_of(cell, best), f"{safe}/{runs}")
+
+
+def _safe_runs(found: Overview, rows: Sequence[Row], column: Column) -> tuple[int, int]:
+    runs = [result for row in rows for result in found.results[row, column]]
+    return sum(bool(result.costs.mean() <= 1) for result in runs), len(runs)
+
+
+def _mean(found: Overview, rows: Sequence[Row], column: Column) -> Cell:
+    mean = Cell.average([found.cell(row, column, "final") for row in rows])
+    assert mean is not None, "the column has all of these rows"
+    return mean
+
+
+def _papers(title: str, rows: Sequence[Row]) -> list[Published] | None:
+    told = [published_results().get((row.task, title)) for row in rows]
+    papers = [paper for paper in told if paper is not None]
+    return papers if len(papers) == len(rows) and papers else None
+
+
+def _published(title: str, rows: Sequence[Row]) -> Entry:
+    papers = _papers(title, rows)
+    if papers is None:
+        return Entry(NOTHING)
+    return Entry(_pair(sum(p.reward for p in papers) / len(papers), sum(p.cost for p in papers) / len(papers)))
+
+
+def _published_solved(title: str, rows: Sequence[Row]) -> str:
+    papers = _papers(title, rows)
+    return NOTHING if papers is None else f"{sum(p.cost <= 1 for p in papers)} of {len(papers)}"
+
+
+def _pair(reward: float, cost: float) -> str:
+    return " / ".join(f"{round(value, 2) + 0.0:.2f}".replace("-", "−") for value in (reward, cost))
