@@ -15,6 +15,7 @@ import pytest
 
 import tracrl
 from tests.conftest import make_small_data
+from tests.deploy.made_up import made_up_estimates, untrained_run
 from tracrl.cli import main
 from tracrl.deploy.kinds import EXPORTERS, MLPExporter
 from tracrl.errors import TracrlError
@@ -23,7 +24,6 @@ from tracrl.methods.bear_lag import BEARLag
 from tracrl.methods.cdt import CDT
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Compute, Method, RunSpec
-from tracrl.ope.estimates import Estimates
 from tracrl.policies.base import KINDS, Floats, Policy, PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 
@@ -150,11 +150,7 @@ def test_what_is_refused_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A finished run of two policies, with its data beside it."""
-    out = tmp_path / "run"
-    tracrl.fit(tracrl.BCAll(updates=3, batch_size=8, hidden=(8,)), make_small_data(), limits=[2, 6], out=out)
-    (out / "warnings.json").write_text('["All 2 policies give the same action in every state: train longer."]')
-    return out
+    return untrained_run(tmp_path / "run")
 
 
 def test_the_command_says_what_is_known(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,11 +177,7 @@ def test_the_command_says_what_is_known(run: Path, tmp_path: Path, capsys: pytes
 
 def test_estimates_go_with_the_policy_they_are_of(run: Path, tmp_path: Path) -> None:
     policy, path = tracrl.load_policy(run), tmp_path / "policy.onnx"
-    estimates = Estimates(
-        ("run", "run"), (2.0, 6.0), (0, 0), np.array([5.0, 7.0]), np.array([1.0, 9.0]), np.array([1.0, 1.0]),
-        np.array([0.2, 0.3]), np.array([0.01, 0.5]), 0.9, {"fingerprint": "f", "episodes": 60, "horizon": 12},
-        ("These are made up.",), policies=policy.fingerprints(),
-    )  # fmt: skip
+    estimates = made_up_estimates(policy)
     estimates.save(run / "estimates.json")
     assert main(["export", str(run), "--out", str(path), "--limit", "2"]) == 0
     known = properties(path)

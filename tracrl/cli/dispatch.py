@@ -29,7 +29,7 @@ from tracrl.cli.data import (
     data_inspect,
 )
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
-from tracrl.cli.export import ExportOptions, export
+from tracrl.cli.export import CardOptions, ExportOptions, card, export
 from tracrl.cli.ope import ChooseOptions, EstimateOptions, GateOptions, choose, estimate, gate
 from tracrl.cli.report import ReportOptions, report
 from tracrl.cli.study import StudyOptions, study
@@ -55,6 +55,7 @@ COMMANDS: dict[tuple[str, ...], tuple[Callable[[Any], int], type | None]] = {
     ("gate",): (gate, GateOptions),
     ("choose",): (choose, ChooseOptions),
     ("export",): (export, ExportOptions),
+    ("card",): (card, CardOptions),
     ("collect",): (collect, CollectOptions),
     ("study",): (study, StudyOptions),
     ("report",): (report, ReportOptions),

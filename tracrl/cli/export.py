@@ -1,4 +1,4 @@
-"""``tracrl export``: a policy as an ONNX file."""
+"""``tracrl export`` and ``tracrl card``: a policy as an ONNX file, and a page about it."""
 
 from __future__ import annotations
 
@@ -56,4 +56,23 @@ def export(options: ExportOptions) -> int:
     for sentence in known.warnings:
         console.print(f"Warning: {sentence}", style="red", soft_wrap=True)
     console.print(known.safety(place), soft_wrap=True)
+    return 0
+
+
+@dataclass
+class CardOptions:
+    """Write a page about a run's policies: data, method, what they return and cost, what that rests on, how to load."""
+
+    run: tyro.conf.Positional[Path]
+    """a finished run directory"""
+    out: Path | None = None
+    """the file to write; without it, card.md in the run directory"""
+
+
+def card(options: CardOptions) -> int:
+    from tracrl.report.card import write_card
+
+    if options.out is not None and options.out.suffix != ".md":
+        raise TracrlError(f"--out is {str(options.out)!r}; expected a file that ends in .md.")
+    console.print(f"Card: {write_card(options.run, options.out)}", soft_wrap=True)
     return 0

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from tracrl.cli.console import console, say_aside
+from tracrl.cli.data import Flag
 from tracrl.errors import TracrlError
 
 if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes
     from tracrl.ope.estimates import Estimates
     from tracrl.policies.base import Policy
+    from tracrl.train.directory import RunDirectory
+
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass
@@ -41,6 +46,11 @@ class _LogOptions:
 class EstimateOptions(_LogOptions):
     """Estimate what policies will return and cost, from logged episodes alone: nothing is played."""
 
+    save: Flag = False
+    """keep estimates and picture in each run directory, for its card, its exported policies and reports"""
+    picture: Path | None = None
+    """draw them, with their intervals and the limits: a .png, .svg or .pdf"""
+
 
 @dataclass
 class GateOptions(_LogOptions):
@@ -50,6 +60,8 @@ class GateOptions(_LogOptions):
     """what an episode may cost"""
     policy: int | None = None
     """only this policy of the stack, counted from 0"""
+    saved: Flag = False
+    """decide on the estimates that `tracrl estimate RUN --save` kept, in place of new ones"""
 
 
 @dataclass
@@ -61,7 +73,28 @@ class ChooseOptions(_LogOptions):
 
 
 def estimate(options: EstimateOptions) -> int:
-    console.print(_estimates(options, _policies(options)).table("Estimated from the log"))
+    from tracrl.report.estimate_figures import plot_estimates
+    from tracrl.train.directory import RunDirectory
+
+    if options.picture is not None and options.picture.suffix not in PICTURES:
+        raise TracrlError(f"--picture is {str(options.picture)!r}; expected a file ending in {', '.join(PICTURES)}.")
+    directories = [RunDirectory(path) for path in options.runs]
+    for directory in directories if options.save else ():
+        if not directory.config.exists():
+            raise TracrlError(f"--save: {directory.path} is no run directory; --out writes the estimates elsewhere.")
+    estimates = _estimates(options, _policies(options))
+    console.print(estimates.table("Estimated from the log"))
+    pictures = []
+    for directory in directories if options.save else ():
+        mine = estimates.take([i for i, name in enumerate(estimates.names) if name == str(directory.path)])
+        mine.save(directory.estimates)
+        console.print(f"Estimates: {directory.estimates}", soft_wrap=True)
+        pictures.append((mine, directory.estimates.with_suffix(".png")))
+    if options.picture is not None:
+        pictures.append((estimates, options.picture))
+    for shown, path in pictures:
+        plot_estimates(shown, path, _played(shown, directories))
+        console.print(f"Picture: {path}", soft_wrap=True)
     return 0
 
 
@@ -78,7 +111,8 @@ def gate(options: GateOptions) -> int:
         if not 0 <= options.policy < len(stack):
             raise TracrlError(f"--policy is {options.policy}; {name} holds {len(stack)} policies, counted from 0.")
         stacks = {name: stack[[options.policy]]}
-    decisions = decide(_estimates(options, stacks), options.limit, options.confidence)
+    estimates = _saved(options, stacks) if options.saved else _estimates(options, stacks)
+    decisions = decide(estimates, options.limit, options.confidence)
     for decision in decisions:
         console.print(decision.verdict, soft_wrap=True)
     console.print(decisions[0].basis, soft_wrap=True)
@@ -130,6 +164,40 @@ def _estimates(options: _LogOptions, stacks: Mapping[str, Policy]) -> Estimates:
         estimates.save(options.out)
         console.print(f"Estimates: {options.out}", soft_wrap=True)
     return estimates
+
+
+def _played(estimates: Estimates, directories: Sequence[RunDirectory]) -> dict[int, tuple[float, float]]:
+    """Mean return and cost of those policies that were evaluated too, by their place among the estimates."""
+    from tracrl.deploy.about import Known
+
+    found = {}
+    for directory in directories:
+        if directory.scores.exists():
+            known = Known.of(directory.path)
+            for place, mark in enumerate(known.policy.fingerprints()):
+                if mark in estimates.policies and (scored := known.scored(place)) is not None:
+                    found[estimates.policies.index(mark)] = scored["return"], scored["cost"]
+    return found
+
+
+def _saved(options: GateOptions, stacks: Mapping[str, Policy]) -> Estimates:
+    """Those of a run directory, if they are of these very policies."""
+    from tracrl.ope.estimates import Estimates
+    from tracrl.train.directory import RunDirectory
+
+    if len(options.runs) > 1 or not RunDirectory(options.runs[0]).estimates.exists():
+        raise TracrlError(
+            f"--saved: expected one run directory with estimates; tracrl estimate {options.runs[0]} --save makes them."
+        )
+    estimates = Estimates.load(RunDirectory(options.runs[0]).estimates)
+    (stack,) = stacks.values()
+    marks = stack.fingerprints()
+    if missing := set(marks) - set(estimates.policies):
+        raise TracrlError(
+            f"--saved: the estimates in {options.runs[0]} are not of {len(missing)} of its policies as they are now; "
+            f"tracrl estimate {options.runs[0]} --save makes them anew."
+        )
+    return estimates.take([estimates.policies.index(mark) for mark in marks])
 
 
 def _log(options: _LogOptions, policy: Policy, configs: Sequence[Mapping[str, Any]]) -> Episodes:

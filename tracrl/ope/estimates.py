@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -71,6 +71,19 @@ class Estimates:
     def return_bounds(self, confidence: float) -> Floats:
         """(policies,): returns that are missed with a probability of at most 1 − ``confidence``"""
         return self.returns - quantile(confidence) * self.return_errors
+
+    def take(self, which: Sequence[int]) -> Estimates:
+        """The estimates of some of the policies."""
+        picked = list(which)
+        arrays = {key: getattr(self, key)[picked] for key in _ARRAYS}
+        words = {key: tuple(getattr(self, key)[i] for i in picked) for key in ("names", "limits", "seeds")}
+        opinions = {
+            name: {key: [values[i] for i in picked] for key, values in numbers.items()}
+            for name, numbers in self.opinions.items()
+        }
+        marks = tuple(self.policies[i] for i in picked) if self.policies else ()
+        changes: dict[str, Any] = {**arrays, **words, "opinions": opinions, "policies": marks}
+        return replace(self, **changes)
 
     def label(self, policy: int) -> str:
         """A policy in words."""

@@ -14,6 +14,7 @@ best_scores.json       and of the best ones
 estimates.json         what they will return and cost, estimated from a log alone
 checksums.json         of the results, so that an edited file is noticed (seal.json in version 0.4.0)
 scores.png, curves.png pictures of both
+estimates.png          and of the estimates
 tensorboard/           the same numbers for TensorBoard
 ====================== ==========================================================================
 """
