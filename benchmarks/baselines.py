@@ -25,11 +25,12 @@ import torch
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import Method, RunSpec
 from tracrl.methods.registry import METHODS
+from tracrl.study.studies import PAPER_ORDER
 from tracrl.train.stack import Stack
 
 OBSERVATION, ACTION, STEPS, EPISODES = 8, 2, 200, 250
 BATCH = 512
-BASELINES = [name for name in METHODS if name != "trac"]
+BASELINES = [name for name in PAPER_ORDER if name != "trac"]
 Contender = Callable[[int], float]
 """so many updates → milliseconds each"""
 

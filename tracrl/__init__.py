@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tracrl.methods.bc import BCSafe as BCSafe
     from tracrl.methods.bcq_lag import BCQLag as BCQLag
     from tracrl.methods.bear_lag import BEARLag as BEARLag
+    from tracrl.methods.caps import CAPS as CAPS
+    from tracrl.methods.carl import CARL as CARL
     from tracrl.methods.cdt import CDT as CDT
     from tracrl.methods.coptidice import COptiDICE as COptiDICE
     from tracrl.methods.cpq import CPQ as CPQ
@@ -49,6 +51,8 @@ _HOMES = {
     "BCSafe": "tracrl.methods.bc",
     "BCQLag": "tracrl.methods.bcq_lag",
     "BEARLag": "tracrl.methods.bear_lag",
+    "CAPS": "tracrl.methods.caps",
+    "CARL": "tracrl.methods.carl",
     "CDT": "tracrl.methods.cdt",
     "COptiDICE": "tracrl.methods.coptidice",
     "CPQ": "tracrl.methods.cpq",

@@ -10,6 +10,8 @@ from tests.methods.road import BEST_SAFE_RETURN, log_of_drivers, play
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.caps import CAPS
+from tracrl.methods.carl import CARL
 from tracrl.methods.cdt import CDT
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
@@ -30,6 +32,8 @@ SAFE_METHODS: list[Method] = [
     BEARLag(updates=500, critics=1, mmd_sigma=1.0, mmd_samples=5, candidates=6, **CRITICS, **RATES),
     CPQ(updates=500, ood_actions=4, **CRITICS, **RATES),
     COptiDICE(updates=500, lr=3e-3, scalar_lr=1e-2, batch_size=128, gamma=0.9, reward_scale=1, noise=0, **NETS),
+    CAPS(updates=400, lr=3e-3, **CRITICS),
+    CARL(updates=800, lr=3e-3, **CRITICS),
 ]
 
 

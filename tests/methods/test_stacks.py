@@ -11,6 +11,8 @@ import torch
 from tests.conftest import make_small_data
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.caps import CAPS
+from tracrl.methods.carl import CARL
 from tracrl.methods.cdt import CDT
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
@@ -27,6 +29,8 @@ METHODS: list[Method] = [
     CPQ(**NETS, vae_hidden=(8,), reference_quirks=True),
     COptiDICE(**NETS),
     COptiDICE(**NETS, reference_quirks=True),
+    CAPS(**NETS, heads=3),
+    CARL(**NETS),
 ]
 RUNS = [RunSpec(2.0, 3), RunSpec(6.0, 3), RunSpec(2.0, 4)]
 

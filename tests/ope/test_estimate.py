@@ -165,12 +165,13 @@ def test_policies_with_a_memory_or_at_random_are_estimated_and_it_is_said_how(tm
     short = Effort(FQE(updates=2, hidden=(8,)), Dynamics(updates=2, hidden=(8,), starts=3), replicas=1, members=1)
     methods = {
         "cdt": tracrl.CDT(updates=1, batch_size=4, width=16, layers=1, heads=2),
+        "caps": tracrl.CAPS(updates=1, batch_size=4, hidden=(8,)),
         "bcq-lag": tracrl.BCQLag(updates=1, batch_size=4),
     }
     policies = {name: tracrl.fit(method, data, limits=[3]).policy for name, method in methods.items()}
     found = estimate(policies, data, effort=short, device="cpu")
     assert np.isfinite(found.costs).all()
-    assert any("cdt is estimated by the model alone" in note for note in found.notes)
+    assert any("cdt, caps is estimated by the model alone" in note for note in found.notes)
     assert any("mean over 4 draws" in note for note in found.notes)
     found.save(tmp_path / "estimates.json")
     assert "NaN" not in (tmp_path / "estimates.json").read_text()

@@ -13,14 +13,17 @@ from tests.conftest import make_small_data
 from tracrl.errors import TracrlError
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.caps import CAPS
 from tracrl.methods.cdt import CDT, SequenceBatch
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.lagrangian import best_candidate
 from tracrl.methods.method import Compute, Method, RunSpec
+from tracrl.methods.transitions import discounted_threshold
 from tracrl.nets.critics import soft_maximum, soft_minimum
 from tracrl.nets.vae import central
 from tracrl.policies.load import load_policy
+from tracrl.policies.switching import SwitchingPolicy, switch
 from tracrl.tensor_files import load_tensors, save_tensors
 
 RUNS = [RunSpec(2.0, 0), RunSpec(6.0, 1)]
@@ -84,12 +87,22 @@ def test_choice_among_candidates(method: type[BCQLag] | type[BEARLag]) -> None:
         (CDT, {"targets": "none"}),
         (CDT, {"targets": [[1.0, None]]}),
         (CDT, {"reward_scale": float("nan")}),
+        (CAPS, {"heads": 3}),
+        (CAPS, {"heads": 0}),
+        (CAPS, {"steps": 1.5}),
+        (CAPS, {"steps": 10**12}),
+        (CAPS, {"gamma": 1.0}),
+        (CAPS, {"gamma": None}),
     ],
 )
 def test_settings_in_a_file_that_no_policy_can_have(
     method: type[Method], changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    sizes = {"width": 8, "layers": 1, "heads": 2} if method is CDT else {"hidden": (8, 8), "vae_hidden": (8,)}
+    sizes: dict[str, Any] = {"hidden": (8, 8), "vae_hidden": (8,)}
+    if method is CDT:
+        sizes = {"width": 8, "layers": 1, "heads": 2}
+    elif method is CAPS:
+        sizes = {"hidden": (8, 8)}
     path = tmp_path / "policy.safetensors"
     method(batch_size=2, **sizes).learner(make_small_data(), RUNS, Compute()).policy().save(path)  # type: ignore[call-arg]
     load_policy(path)
@@ -146,3 +159,79 @@ def test_transformer_keeps_account_of_what_is_left() -> None:
     policy.act(OBSERVATIONS)
     with pytest.raises(TracrlError, match="call reset"):
         policy.act(OBSERVATIONS[:2])
+
+
+def test_the_head_by_hand() -> None:
+    value = np.array([[[5.0, 3.0, 1.0]]], np.float32)
+    cost = np.array([[[9.0, 4.0, 2.0]]], np.float32)
+    for threshold, head in ((10.0, 0), (9.0, 0), (8.9, 1), (4.0, 1), (2.5, 2), (1.9, 2)):
+        assert switch(value, cost, np.array([[threshold]], np.float32)).tolist() == [[head]], threshold
+    # None is within the threshold: the least cost counts, and not the last head.
+    assert switch(value, cost[..., ::-1], np.array([[1.0]], np.float32)).tolist() == [[0]]
+    # Two episodes at a time, each with what it has left.
+    both = switch(value.repeat(2, 1), cost.repeat(2, 1), np.array([[9.5, 4.5]], np.float32))
+    assert both.tolist() == [[0, 1]]
+
+
+def switching(limits: tuple[float, ...], heads: int = 2) -> SwitchingPolicy:
+    method = CAPS(batch_size=8, hidden=(8, 8), gamma=0.9, heads=heads, lr=1e-2)
+    learner = method.learner(make_small_data(), [RunSpec(0.0, 3)], Compute())
+    for _ in range(5):
+        learner.update()
+    policy = learner.policy()[[0] * len(limits)].at(limits)
+    assert isinstance(policy, SwitchingPolicy)
+    policy.reset(0)
+    return policy
+
+
+def test_switching_keeps_account_of_what_is_left() -> None:
+    policy = switching((3.0, 8.0))
+    assert policy.steps == 12
+    assert policy.threshold()[:, 0].tolist() == pytest.approx([discounted_threshold(k, 0.9, 12) for k in (3.0, 8.0)])
+    policy.observe(5.0, 1.0)
+    policy.observe(5.0, 0.5)
+    left = [discounted_threshold(k, 0.9, 10) for k in (1.5, 6.5)]
+    assert policy.threshold()[:, 0].tolist() == pytest.approx(left)
+    policy.observe(0.0, 4.0)  # more than was left
+    assert policy.threshold()[0, 0] == 0
+    for _ in range(20):  # longer than an episode should be: the last step's threshold is what is left
+        policy.observe(0.0, 0.0)
+    assert policy.threshold()[1, 0] == pytest.approx(2.5)
+    policy.reset(0)
+    assert policy.threshold()[0, 0] == pytest.approx(discounted_threshold(3.0, 0.9, 12))
+
+
+@pytest.mark.parametrize("heads", [2, 3])
+def test_switching_acts_by_the_networks(heads: int) -> None:
+    method = CAPS(batch_size=8, hidden=(8, 8), gamma=0.9, heads=heads, lr=1e-2)
+    learner = method.learner(make_small_data(), RUNS, Compute())
+    for _ in range(5):
+        learner.update()
+    states = torch.from_numpy(OBSERVATIONS).expand(2, -1, -1)
+    with torch.no_grad():
+        actions = learner.actor(states).unflatten(-1, (heads, 2))
+        each = [actions[:, :, h] for h in range(heads)]
+        value = torch.stack([learner.critics.reward(states, a).amin(1) for a in each], -1)
+        cost = torch.stack([learner.critics.cost(states, a).amax(1) for a in each], -1)
+    limits = [float(12 * cost.median()), float(cost.min()) / 10]  # some heads are within it, and none
+    policy = learner.policy().at(limits)
+    policy.reset(0)
+    chosen = torch.from_numpy(switch(value.numpy(), cost.numpy(), policy.threshold()))
+    expected = actions.take_along_dim(chosen[..., None, None], 2)[:, :, 0]
+    assert np.allclose(policy.act(OBSERVATIONS), expected.numpy(), atol=1e-5)
+    # A second look changes nothing: only what is observed does.
+    assert np.array_equal(policy.act(OBSERVATIONS), policy.act(OBSERVATIONS))
+
+
+def test_switching_with_several_episodes_at_a_time() -> None:
+    """As a model of the dynamics plays it: each episode has costs of its own."""
+    together = switching((6.0,))[0]
+    alone = [switching((6.0,))[0] for _ in OBSERVATIONS]
+    costs = np.array([0.0, 3.0, 5.9, 6.5], np.float32)
+    together.observe(np.zeros(4), costs)  # type: ignore[arg-type]
+    for policy, cost in zip(alone, costs, strict=True):
+        policy.observe(0.0, float(cost))
+    expected = [policy.act(o) for policy, o in zip(alone, OBSERVATIONS, strict=True)]
+    assert np.allclose(together.act(OBSERVATIONS), expected, atol=1e-6)
+    with pytest.raises(TracrlError, match="call reset first"):
+        together.act(OBSERVATIONS[:2])

@@ -37,7 +37,7 @@ class StudyOptions:
     tasks: tuple[str, ...] = ()
     """tasks by name, in place of the study's"""
     methods: tuple[str, ...] = ("all",)
-    """methods of the main study by name, or all"""
+    """methods of the main study by name; all: the eight of the paper's table, to which others can be added by name"""
     limits: tuple[float, ...] = ()
     """cost limits; without any, each task's own"""
     seeds: tuple[int, ...] = (0, 10, 20)

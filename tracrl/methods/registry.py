@@ -1,4 +1,4 @@
-"""Methods by their names: the eight that are built in, those that installed packages announce, and anyone's own.
+"""Methods by their names: those that are built in, those that installed packages announce, and anyone's own.
 
 Code runs only when a person names it. ``my_file:BCTop`` on a command line imports ``my_file``; the same words in a
 file are text. What tables and figures need to know of a run's method is in the run's own ``config.json``.
@@ -20,6 +20,8 @@ from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
+from tracrl.methods.caps import CAPS
+from tracrl.methods.carl import CARL
 from tracrl.methods.cdt import CDT
 from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
@@ -27,7 +29,7 @@ from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (TraC, BCAll, BCSafe, CDT, BCQLag, BEARLag, CPQ, COptiDICE)
+    method.name: method for method in (TraC, BCAll, BCSafe, CDT, BCQLag, BEARLag, CPQ, COptiDICE, CAPS, CARL)
 }
 ENTRY_POINTS = "tracrl.methods"
 """the group under which a package announces its methods: ``name = "package.module:Class"``"""

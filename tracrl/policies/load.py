@@ -10,6 +10,7 @@ import numpy as np
 
 import tracrl.policies.candidates
 import tracrl.policies.mlp
+import tracrl.policies.switching
 import tracrl.policies.transformer  # noqa: F401 (a kind is known once its module is)
 from tracrl.errors import TracrlError
 from tracrl.policies.base import KINDS, Floats, Policy, PolicyMetadata

@@ -11,12 +11,12 @@ from typing import Any
 from tracrl.envs.simulators import SIMULATORS, installed, simulator_of
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Method, Preset
-from tracrl.methods.registry import METHODS, get_method
+from tracrl.methods.registry import get_method
 from tracrl.settings import Episodes, Evaluations, check_limits, check_seeds, checked
 from tracrl.study.known_data import KnownData
 from tracrl.study.settings import changed, parse_settings
 from tracrl.study.stack import StackSpec
-from tracrl.study.studies import PAPER_SEEDS, SYMBOLS, Study, get_study, in_paper_order, shown
+from tracrl.study.studies import PAPER_ORDER, PAPER_SEEDS, SYMBOLS, Study, get_study, shown
 from tracrl.tasks.table import get_task
 
 
@@ -136,9 +136,8 @@ def _kinds(study: str, chosen: Study, methods: Sequence[str]) -> list[type[Metho
         if any(name != "trac" for name in methods):
             raise TracrlError(f"The study {study} varies a setting of TraC: leave --methods out, or say trac.")
         return [get_method("trac")]
-    if not methods or "all" in methods:
-        return [METHODS[name] for name in in_paper_order(METHODS)]
-    return [get_method(name) for name in dict.fromkeys(methods)]
+    names = [name for given in methods or ("all",) for name in (PAPER_ORDER if given == "all" else (given,))]
+    return [get_method(name) for name in dict.fromkeys(names)]
 
 
 def _tasks(chosen: Study, suite: str | None, tasks: Sequence[str]) -> list[str]:
