@@ -20,7 +20,7 @@ from tracrl.report.tables import published_value, solved, strata_of, strata_of_r
 from tracrl.study.studies import shown
 
 FORMATS = ("png", "svg")
-COLOURS = (*SEVEN, "#8A6D3B")  # the paper has eight methods
+COLOURS = (*SEVEN, "#8A6D3B", "#7F3C8D", "#7B8A8B")  # the paper has eight methods, and two are newer
 SAFE, UNSAFE, PARTLY = COLOURS[2], COLOURS[1], COLOURS[4]
 _LIMIT = {"color": "0.35", "lw": 1, "ls": "--"}
 
