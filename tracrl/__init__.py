@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tracrl.methods.coptidice import COptiDICE as COptiDICE
     from tracrl.methods.cpq import CPQ as CPQ
     from tracrl.methods.trac import TraC as TraC
+    from tracrl.methods.trac_any import TraCAny as TraCAny
     from tracrl.ope.estimate import estimate as estimate
     from tracrl.ope.estimates import Estimates as Estimates
     from tracrl.ope.gate import choose as choose
@@ -57,6 +58,7 @@ _HOMES = {
     "COptiDICE": "tracrl.methods.coptidice",
     "CPQ": "tracrl.methods.cpq",
     "TraC": "tracrl.methods.trac",
+    "TraCAny": "tracrl.methods.trac_any",
     "Estimates": "tracrl.ope.estimates",
     "choose": "tracrl.ope.gate",
     "estimate": "tracrl.ope.estimate",

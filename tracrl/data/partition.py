@@ -137,12 +137,39 @@ def partition(
     ``labelling="segments"`` judges each segment by its own cost against its share of the limit;
     ``"episodes"`` judges whole episodes, and their segments inherit the verdict.
     """
+    return partitions(data, segments, [limit], x=x, y=y, labelling=labelling, normaliser=normaliser)[0]
+
+
+def partitions(
+    data: Episodes,
+    segments: Segments,
+    limits: Sequence[float],
+    *,
+    x: float,
+    y: float,
+    labelling: Labelling = "segments",
+    normaliser: Normaliser = "safe",
+) -> list[Partition]:
+    """The same segments at several limits: their sums are taken once."""
     if labelling == "segments":
         cost, value = _sums(data, data.costs, segments), _sums(data, data.rewards, segments)
-        safe = is_safe(cost, limit * segments.share)
     else:
         cost, value = data.total_costs[segments.episode], data.returns[segments.episode]
-        safe = is_safe(cost, limit)
+    return [_partition(data, segments, limit, cost, value, x, y, labelling, normaliser) for limit in limits]
+
+
+def _partition(
+    data: Episodes,
+    segments: Segments,
+    limit: float,
+    cost: NDArray[np.float64],
+    value: NDArray[np.float64],
+    x: float,
+    y: float,
+    labelling: Labelling,
+    normaliser: Normaliser,
+) -> Partition:
+    safe = is_safe(cost, limit * segments.share if labelling == "segments" else limit)
     kind, judged, place, bound = "episode", data.total_costs[segments.episode], "in the data", f"cost limit {limit:g}"
     if labelling == "segments" and segments.share < 1:
         kind, judged, place = "segment", cost, "of a segment"

@@ -27,9 +27,10 @@ from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
+from tracrl.methods.trac_any import TraCAny
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (TraC, BCAll, BCSafe, CDT, BCQLag, BEARLag, CPQ, COptiDICE, CAPS, CARL)
+    method.name: method for method in (TraC, BCAll, BCSafe, CDT, BCQLag, BEARLag, CPQ, COptiDICE, CAPS, CARL, TraCAny)
 }
 ENTRY_POINTS = "tracrl.methods"
 """the group under which a package announces its methods: ``name = "package.module:Class"``"""

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ class SegmentBatch:
     """how many rows of the whole batch lie before a chunk: its dropout masks begin there"""
     share: float = 1.0
     """of the whole batch's segments"""
+    limit: Tensor | None = None
+    """(R, B): the limit at which each was labelled, as a policy for every limit is told it; None where a run has one"""
 
 
 class SegmentTable:
@@ -52,13 +55,6 @@ class SegmentTable:
         """``hidden`` are the units of the layers that a batch goes through: what an activation budget is spent on."""
         device = compute.device
         most = max(len(w) for w in weights)
-        for parts in partitions:
-            if parts.safe < batch_size:
-                warnings.warn(
-                    f"Only {parts.safe} segments are safe at cost limit {parts.limit:g}, fewer than a batch of "
-                    f"{batch_size}: each is drawn many times over.",
-                    stacklevel=2,
-                )
 
         def stack(columns: Sequence[np.ndarray]) -> Tensor:
             """Columns of different lengths as (R, most); the filling is never drawn."""
@@ -92,12 +88,16 @@ class SegmentTable:
         """A batch for each run, uniform over its segments ``within`` [start, stop), with replacement."""
         start, stop = within
         index = start[:, None] + random.below(key, stop - start, self.batch_size)
+        return self._gathered(index, index < self.sets["desirable"][1][:, None])
+
+    def _gathered(self, index: Tensor, desirable: Tensor, limit: Tensor | None = None) -> SegmentBatch:
         first, length = self.first.gather(1, index)[..., None], self.length.gather(1, index)[..., None]
         return SegmentBatch(
             rows=first.long() + torch.minimum(self.steps, length - 1),
             valid=(self.steps < length).to(self.weight.dtype),
-            desirable=(index < self.sets["desirable"][1][:, None]).to(self.weight.dtype),
+            desirable=desirable.to(self.weight.dtype),
             weight=self.weight.gather(1, index),
+            limit=limit,
         )
 
     def chunks(self, batch: SegmentBatch) -> Iterator[SegmentBatch]:
@@ -106,8 +106,60 @@ class SegmentTable:
             part = slice(i * self.chunk, (i + 1) * self.chunk)
             rows = batch.rows[:, part]
             share = rows.shape[1] / self.batch_size
+            limit = None if batch.limit is None else batch.limit[:, part]
             yield SegmentBatch(
-                rows, batch.valid[:, part], batch.desirable[:, part], batch.weight[:, part], first_row, share
+                rows, batch.valid[:, part], batch.desirable[:, part], batch.weight[:, part], first_row, share, limit
+            )
+
+
+class LimitTable(SegmentTable):
+    """The segments of each run, labelled at each of K limits. A batch's segments are drawn at limits of their own.
+
+    Where both sets are classified, desirable and undesirable segments take turns: at a low limit few are desirable, and
+    in a batch of all limits they would hardly count.
+    """
+
+    def __init__(
+        self,
+        partitions: Sequence[Sequence[Partition]],
+        weights: Sequence[Sequence[NDArray[np.float32]]],
+        told: Sequence[float],
+        batch_size: int,
+        hidden: Sequence[int],
+        compute: Compute,
+    ):
+        """``partitions`` and ``weights`` have K entries for each run; ``told``: what a policy is told of each limit."""
+        super().__init__(list(chain(*partitions)), list(chain(*weights)), batch_size, hidden, compute)
+        runs, self.limits = len(partitions), len(told)
+        self.most = self.first.shape[1]
+        self.first, self.length, self.weight = (t.view(runs, -1) for t in (self.first, self.length, self.weight))
+        self.told = torch.tensor(told, dtype=torch.float32, device=compute.device)
+        each = {name: (start.view(runs, -1), stop.view(runs, -1)) for name, (start, stop) in self.sets.items()}
+        (d_start, d_stop), (u_start, u_stop) = each["desirable"], each["undesirable"]
+        # (R, 1 or 2 · K): where two sets take turns, first those of the one, then those of the other
+        self.sets = {**each, "turns": (torch.cat([d_start, u_start], 1), torch.cat([d_stop, u_stop], 1))}
+
+    def draw(self, key: Tensor, within: Within) -> SegmentBatch:
+        """A batch for each run: of each segment first the limit, uniform over all, then the segment itself."""
+        start, stop = within
+        drawn = random.uniform(key, 2 * self.batch_size).view(len(key), 2, -1)
+        limit = (drawn[:, 0] * self.limits).to(torch.int64)
+        places = torch.arange(self.batch_size, device=key.device)
+        column = limit + places % (start.shape[1] // self.limits) * self.limits
+        first, last = start.gather(1, column), stop.gather(1, column)
+        index = first + (drawn[:, 1] * (last - first)).to(torch.int64)
+        desirable = index < self.sets["desirable"][1].gather(1, limit)
+        return self._gathered(index + limit * self.most, desirable, self.told[limit])
+
+
+def warn_of_few(partitions: Sequence[Partition], batch_size: int) -> None:
+    """Say where a batch holds the same segments over and over."""
+    for parts in partitions:
+        if parts.safe < batch_size:
+            warnings.warn(
+                f"Only {parts.safe} segments are safe at cost limit {parts.limit:g}, fewer than a batch of "
+                f"{batch_size}: each is drawn many times over.",
+                stacklevel=2,
             )
 
 

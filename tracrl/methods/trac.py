@@ -24,7 +24,7 @@ from torch.nn.functional import logsigmoid
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Labelling, Normaliser, Partition, ShortEpisodes, cut_segments, partition
 from tracrl.methods.method import Compute, Learner, Method, RunSpec
-from tracrl.methods.segments import SegmentBatch, SegmentTable
+from tracrl.methods.segments import SegmentBatch, SegmentTable, warn_of_few
 from tracrl.nets import random
 from tracrl.nets.critics import frozen_copy
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
@@ -171,16 +171,16 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
 class TraCLearner(Learner):
     """The stack in training: one policy network, one frozen copy of it."""
 
+    more_inputs: ClassVar[int] = 0
+    """what the network sees beside the state"""
+
     def __init__(self, method: TraC, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         self.method, device = method, compute.device
-        parts = [method.partition(data, run) for run in runs]
-        w = [weights(p, method.delta) for p in parts]
-        self.table = SegmentTable(parts, w, method.batch_size, method.hidden, compute)
+        self.table, balances = self.labelled(data)
         self.discount = method.gamma**self.table.steps
-        balances = [method.balance(p.desirable, p.undesirable) for p in parts]
         self.lambda_d, self.lambda_u = torch.tensor(balances, device=device).unbind(1)
-        self.classified = self.table.sets[method.sides]
+        self.classified = self.table.sets[self.drawn_from]
         self.cloned = self.table.sets["both" if method.clone_on == "labelled" else "all"]
 
         self.states = torch.from_numpy(data.observations)
@@ -190,7 +190,7 @@ class TraCLearner(Learner):
         self.observations = self.states.to(device, rounded)
         actions = torch.from_numpy(data.scaled_actions())
         self.actions = actions.clamp(-LARGEST_ACTION, LARGEST_ACTION).to(device)
-        sizes = (data.observation_size, *method.hidden, data.action_size)
+        sizes = (data.observation_size + self.more_inputs, *method.hidden, data.action_size)
         seeds = [run.seed for run in runs]
         network = StackedMLP(generators(seeds), sizes, output=torch.tanh, dropout=method.dropout, init="orthogonal")
         self.network = network.to(device)
@@ -198,6 +198,20 @@ class TraCLearner(Learner):
         self.adam = StackedAdam(list(self.network.parameters()))
         self.log_ref: Tensor | None = None
         """(R, rows): log π_ref of every logged action, computed once, when the reference is frozen"""
+
+    def labelled(self, data: Episodes) -> tuple[SegmentTable, list[tuple[float, float]]]:
+        """The segments of each run with their labels, and its λ_d and λ_u."""
+        method = self.method
+        parts = [method.partition(data, run) for run in self.runs]
+        warn_of_few(parts, method.batch_size)
+        w = [weights(p, method.delta) for p in parts]
+        table = SegmentTable(parts, w, method.batch_size, method.hidden, self.compute)
+        return table, [method.balance(p.desirable, p.undesirable) for p in parts]
+
+    @property
+    def drawn_from(self) -> str:
+        """The set that batches of the classification are drawn from."""
+        return self.method.sides
 
     @property
     def phase(self) -> str:
@@ -208,9 +222,13 @@ class TraCLearner(Learner):
         if self.phase == "cloning" or self.log_ref is not None:
             return
         if self.step == self.method.clone_updates:
-            self.frozen.load_state_dict(self.network.state_dict())
-            self.adam.restart()
+            self.freeze()
         self.log_ref = self.reference_log_probs()
+
+    def freeze(self) -> None:
+        """The policy as it is now becomes the reference."""
+        self.frozen.load_state_dict(self.network.state_dict())
+        self.adam.restart()
 
     def learn(self) -> dict[str, Tensor]:
         return self.clone() if self.phase == "cloning" else self.classify()
@@ -244,7 +262,7 @@ class TraCLearner(Learner):
         """ψ of each segment of a batch (R, B)."""
         assert self.log_ref is not None
         log_ref = self.log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
-        log_pi = self.log_pi(batch.rows, batch.first_row)
+        log_pi = self.log_pi(batch.rows, batch.first_row, batch.limit)
         return score(log_pi, log_ref, self.discount * batch.valid, self.method.alpha)
 
     def lr(self) -> Tensor:
@@ -252,13 +270,17 @@ class TraCLearner(Learner):
         since = self.clock - self.method.clone_updates + 1
         return self.method.lr * (since / max(self.method.warmup, 1)).clamp(max=1.0)
 
-    def log_pi(self, rows: Tensor, first_row: random.Position = 0) -> Tensor:
+    def seen(self, states: Tensor, limit: Tensor | None) -> Tensor:
+        """What the network sees in states (R, rows, size) of segments that were labelled at these limits (R, B)."""
+        return states
+
+    def log_pi(self, rows: Tensor, first_row: random.Position = 0, limit: Tensor | None = None) -> Tensor:
         """log π_θ of the logged actions at these rows (R, B, L), dropout on, with the masks from ``first_row`` on."""
         runs, flat = len(rows), rows.flatten()
         states = self.observations[flat].view(runs, -1, self.observations.shape[1])
         actions = self.actions[flat].view(*rows.shape, -1)
         with self.autocast():
-            mean = self.network(states, self.key, first_row=first_row)
+            mean = self.network(self.seen(states, limit), self.key, first_row=first_row)
         return log_prob(mean.to(actions.dtype).view_as(actions), actions)
 
     @torch.no_grad()
@@ -267,7 +289,8 @@ class TraCLearner(Learner):
         if self.method.reference == "uniform":
             return self.actions.new_zeros(len(self.runs), len(self.actions))
         parts = zip(torch.split(self.states, ROWS_AT_ONCE), torch.split(self.actions, ROWS_AT_ONCE), strict=True)
-        return torch.cat([log_prob(self.frozen(s.to(a).expand(len(self.runs), -1, -1)), a) for s, a in parts], 1)
+        runs = len(self.runs)
+        return torch.cat([log_prob(self.frozen(self.seen(s.to(a).expand(runs, -1, -1), None)), a) for s, a in parts], 1)
 
     def compile_parts(self) -> None:
         for owner, part in ((self, "log_pi"), (self.table, "draw"), (self.adam, "move")):

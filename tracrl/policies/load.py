@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import tracrl.policies.any_limit
 import tracrl.policies.candidates
 import tracrl.policies.mlp
 import tracrl.policies.switching

@@ -1,0 +1,127 @@
+"""TraC with one policy for every cost limit: the limit is an input, each drawn segment is labelled at a drawn limit.
+
+Cloning does not see the limit: the input is 0 there, and its weights are 0 when classification begins, so that the
+reference's log-probabilities hold for every limit. From then on a segment comes with one of several dozen limits
+between a low and a high quantile of the data's costs, and with the label, the weight and the balance that TraC would
+give it in a training for that limit alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracrl.data.episodes import Episodes
+from tracrl.data.partition import Partition, cut_segments, partitions
+from tracrl.errors import TracrlError
+from tracrl.methods.method import Compute, RunSpec
+from tracrl.methods.segments import LimitTable, SegmentTable, warn_of_few
+from tracrl.methods.trac import TraC, TraCLearner, weights
+from tracrl.policies.any_limit import AnyLimitPolicy, told
+from tracrl.policies.base import Policy
+from tracrl.settings import Range
+
+MOST_LABELS = 8_000_000
+"""of a run: segments × limits; more segments make do with fewer limits"""
+LEAST_LIMITS = 8
+
+
+@dataclass(frozen=True)
+class TraCAny(TraC):
+    """TraC's settings, and those of the limits."""
+
+    name: ClassVar[str] = "trac-any"
+    title: ClassVar[str] = "TraC-Any"
+    optimises: ClassVar[str] = "TraC's classifier at every cost limit at once: the limit is an input of the policy"
+    depends_on_limit: ClassVar[bool] = False
+    same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest")
+
+    label_limits: Annotated[int, Range(2, 1_000)] = 32
+    """limits at which segments are labelled"""
+    lowest: Annotated[float, Range(0, 100, kind="per cent")] = 5.0
+    """per cent of the episodes that keep to the lowest of them"""
+    highest: Annotated[float, Range(0, 100, kind="per cent")] = 95.0
+    """per cent of the episodes that keep to the highest"""
+
+    def validate(self) -> None:
+        super().validate()
+        self.require(self.lowest < self.highest, "lowest", f"per cent below --highest ({self.highest:g})")
+
+    def limit_range(self, data: Episodes) -> tuple[float, float]:
+        """The lowest and the highest limit that a policy learns to keep to."""
+        costs = data.total_costs
+        low, high = np.quantile(costs, [self.lowest / 100, self.highest / 100], method="inverted_cdf")
+        if high == costs.max():  # something must be left that is not safe
+            high = max(costs[costs < high], default=low)
+        if not low < high:
+            raise TracrlError(
+                f"{self.title}: {self.lowest:g} % of the episodes cost at most {low:g} and {self.highest:g} % at most "
+                f"{high:g}, which leaves no range of limits to learn: change --lowest and --highest, or train TraC for "
+                "the limits that are wanted."
+            )
+        return float(low), float(high)
+
+    def grid(self, data: Episodes, segments: int) -> list[float]:
+        """The limits at which segments are labelled: evenly spaced in what the policy is told of them."""
+        low, high = self.limit_range(data)
+        count = min(self.label_limits, max(LEAST_LIMITS, MOST_LABELS // segments))
+        return [low + (high - low) * (i / (count - 1)) ** 2 for i in range(count)]
+
+    def partitions(self, data: Episodes, seed: int) -> list[Partition]:
+        """The desirable and undesirable segments of a run at each limit of the grid."""
+        cut = cut_segments(data, self.ratio, self.short_episodes, np.random.default_rng(seed))
+        return partitions(
+            data,
+            cut,
+            self.grid(data, len(cut.first)),
+            x=self.x,
+            y=self.y,
+            labelling=self.labelling,
+            normaliser=self.normaliser,
+        )
+
+    def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> TraCAnyLearner:
+        return TraCAnyLearner(self, data, runs, compute)
+
+
+class TraCAnyLearner(TraCLearner):
+    """TraC's, whose network has one input more; a run is a seed."""
+
+    more_inputs: ClassVar[int] = 1
+    method: TraCAny
+
+    def labelled(self, data: Episodes) -> tuple[SegmentTable, list[tuple[float, float]]]:
+        method = self.method
+        self.limit_range = method.limit_range(data)
+        parts = [method.partitions(data, run.seed) for run in self.runs]
+        warn_of_few([of_run[0] for of_run in parts], method.batch_size)
+        w = [[weights(p, method.delta) for p in of_run] for of_run in parts]
+        limits = [told(p.limit, *self.limit_range) for p in parts[0]]
+        table = LimitTable(parts, w, limits, method.batch_size, method.hidden, self.compute)
+        # The two sets take turns in a batch: they are of one size there, at every limit.
+        return table, [method.balance(1, 1)] * len(self.runs)
+
+    @property
+    def drawn_from(self) -> str:
+        return "turns" if self.method.sides == "both" else self.method.sides
+
+    def freeze(self) -> None:
+        with torch.no_grad():
+            self.network.layers[0].weight[:, -1].zero_()
+        super().freeze()
+
+    def seen(self, states: Tensor, limit: Tensor | None) -> Tensor:
+        runs, rows, _ = states.shape
+        if limit is None:
+            column = states.new_zeros(runs, rows, 1)
+        else:
+            column = limit.to(states.dtype).repeat_interleave(rows // limit.shape[1], 1)[..., None]
+        return torch.cat([states, column], -1)
+
+    def policy(self) -> Policy:
+        return AnyLimitPolicy.from_layers(self.metadata, self.network.weights(), *self.limit_range)

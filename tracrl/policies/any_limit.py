@@ -1,0 +1,142 @@
+"""A policy for every cost limit of a range: an MLP that is told the limit beside the observation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracrl.errors import TracrlError
+from tracrl.policies.base import Floats, Policy, PolicyMetadata, require
+from tracrl.policies.layers import forward, layer_names, layers_of, named_layers
+from tracrl.policies.mlp import MLPPolicy
+
+
+def told(limit: float, lowest: float, highest: float) -> float:
+    """What the network is told of a limit: −1 at the lowest, 1 at the highest, by the root of its share of the range,
+    so that low limits are told apart as well as high ones."""
+    share = min(max((limit - lowest) / (highest - lowest), 0.0), 1.0)
+    return 2 * math.sqrt(share) - 1
+
+
+class AnyLimitPolicy(Policy):
+    """Tensors as :class:`MLPPolicy` has them; the last row of ``weight0`` is that of the limit.
+
+    Each policy of a stack acts at its own limit, ``metadata.limits``. ``policy.at(20)`` is an ordinary policy for that
+    limit, ``policy.at([10, 20])`` the same stack at other limits, ``policy.act(observation, limit=20)`` one action.
+    """
+
+    kind = "any-limit-mlp"
+
+    def __init__(
+        self,
+        metadata: PolicyMetadata,
+        tensors: Mapping[str, Floats],
+        single: bool = False,
+        *,
+        lowest: float,
+        highest: float,
+    ):
+        """``lowest`` and ``highest`` are the ends of the range of limits that it was trained for."""
+        super().__init__(metadata, tensors, single)
+        for name, value in (("lowest limit", lowest), ("highest limit", highest)):
+            require(isinstance(value, int | float) and math.isfinite(value), name, value)
+        require(lowest < highest, "highest limit", highest)
+        self.lowest, self.highest = float(lowest), float(highest)
+        """in the units of the data"""
+        for limit in metadata.limits:
+            self._check_attainable(limit)
+        layers = layers_of(self.tensors)
+        (weight, bias), *others = layers
+        limits = [told(limit / metadata.cost_unit, lowest, highest) for limit in metadata.limits]
+        at = np.array(limits, np.float32)[:, None, None]
+        # A limit is the same in every state, so that its part of the first layer is a part of the bias.
+        self._layers = [(weight[:, :-1], bias + at * weight[:, -1:]), *others]
+
+    @classmethod
+    def from_layers(
+        cls, metadata: PolicyMetadata, layers: Sequence[tuple[Any, Any]], lowest: float, highest: float
+    ) -> Self:
+        """From the (weight, bias) tensors of a trained network, which are copied."""
+        return cls(metadata, named_layers({"": layers}), lowest=lowest, highest=highest)
+
+    def settings(self) -> dict[str, Any]:
+        return {"lowest": self.lowest, "highest": self.highest}
+
+    @property
+    def limit_range(self) -> tuple[float, float]:
+        """The lowest and the highest limit that it was trained for, in the task's own units."""
+        return self.lowest * self.metadata.cost_unit, self.highest * self.metadata.cost_unit
+
+    @property
+    def observation_size(self) -> int:
+        return int(self._layers[0][0].shape[1])
+
+    def tensor_names(self) -> set[str]:
+        return layer_names(self._layers)
+
+    def act_scaled(self, observations: Floats) -> Floats:
+        return np.tanh(forward(self._layers, observations[None]))
+
+    def act(self, observation: ArrayLike, limit: float | None = None) -> Floats:
+        """As any policy, at its own limit or at this one."""
+        return super().act(observation) if limit is None else self._moved([limit] * len(self)).act(observation)
+
+    @overload
+    def at(self, limits: float) -> MLPPolicy: ...
+    @overload
+    def at(self, limits: Sequence[float]) -> Self: ...
+    def at(self, limits: float | Sequence[float]) -> MLPPolicy | Self:
+        """For one limit, ordinary policies that know no other, one for each network of the stack; for as many limits
+        as there are policies, the same stack at these."""
+        if isinstance(limits, Sequence | np.ndarray):
+            return self._moved(limits)
+        moved = self[self._networks()]._moved([limits] * len(self._networks()))
+        names = named_pairs(moved._layers)
+        return MLPPolicy(moved.metadata, names, self.single)
+
+    def _moved(self, limits: Sequence[float]) -> Self:
+        if len(limits) != len(self):
+            raise TracrlError(f"There are {len(limits)} limits for {len(self)} policies; expected one for each.")
+        for limit in limits:
+            if not math.isfinite(limit):
+                raise TracrlError(f"The limit is {limit!r}; expected a cost.")
+            self._check_attainable(limit)
+        lowest, highest = self.limit_range
+        if max(limits) > highest * (1 + 1e-9):
+            warnings.warn(
+                f"A limit of {max(limits):g} is above those that this policy was trained for, {lowest:g} to "
+                f"{highest:g}: it acts as at {highest:g}.",
+                stacklevel=3,
+            )
+        metadata = replace(self.metadata, limits=tuple(float(limit) for limit in limits))
+        return self._remade(metadata, self.tensors, self.single)
+
+    def _check_attainable(self, limit: float) -> None:
+        lowest, highest = self.lowest * self.metadata.cost_unit, self.highest * self.metadata.cost_unit
+        if limit < lowest - 1e-9 * max(1.0, lowest):
+            raise TracrlError(
+                f"A limit of {limit:g} is below those that this policy was trained for, {lowest:g} to {highest:g}: it "
+                "has not learnt to keep to it; ask for a higher one, or train on data with more episodes as safe."
+            )
+
+    def _networks(self) -> list[int]:
+        """The first policy of each network in the stack: a run's final policies are its seeds' at several limits."""
+        kept: list[int] = []
+        for i, seed in enumerate(self.metadata.seeds):
+            if not any(
+                seed == self.metadata.seeds[j] and all(np.array_equal(t[i], t[j]) for t in self.tensors.values())
+                for j in kept
+            ):
+                kept.append(i)
+        return kept
+
+
+def named_pairs(layers: Sequence[tuple[Floats, Floats]]) -> dict[str, Floats]:
+    """Layers in NumPy under the names that :func:`layers_of` finds."""
+    return {f"{name}{i}": t for i, pair in enumerate(layers) for name, t in zip(("weight", "bias"), pair, strict=True)}
