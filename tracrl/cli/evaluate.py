@@ -41,6 +41,8 @@ class EvaluateOptions:
     """determines the episodes"""
     limit: float | None = None
     """only the policies that were trained for this cost limit"""
+    limits: tuple[float, ...] = ()
+    """at these cost limits, for policies that serve every limit: those of trac-any, cdt and bc-all"""
     workers: int | None = None
     """simulator processes; without it, one per core"""
     save: Flag = False
@@ -71,7 +73,7 @@ def evaluate(options: EvaluateOptions) -> int:
     with evaluator, _Bars("episodes") as bars:
         scores = evaluator.evaluate(policy, progress=bars.played)
         best = None
-        if directory is not None and directory.best.exists():
+        if directory is not None and directory.best.exists() and not options.limits:
             best = _of_limit(load_policy(directory.best), options)
             best_scores = evaluator.evaluate(best, progress=bars.played)
     if options.save and directory is not None:
@@ -94,6 +96,8 @@ def _show_warnings(directory: RunDirectory | None) -> None:
 
 
 def _of_limit(policy: Policy, options: EvaluateOptions) -> Policy:
+    if options.limits:
+        return _at_limits(policy, options)
     if options.limit is None:
         return policy
     which = [i for i, limit in enumerate(policy.metadata.limits) if limit == options.limit]
@@ -101,6 +105,24 @@ def _of_limit(policy: Policy, options: EvaluateOptions) -> Policy:
         there = " ".join(f"{limit:g}" for limit in dict.fromkeys(policy.metadata.limits))
         raise TracrlError(f"--limit is {options.limit:g}, but {options.run} was trained for {there}.")
     return policy[which]
+
+
+def _at_limits(policy: Policy, options: EvaluateOptions) -> Policy:
+    """One policy serves every limit: each of its seeds at each limit that is asked for."""
+    from tracrl.methods.registry import known_method
+    from tracrl.settings import check_limits
+
+    if options.limit is not None:
+        raise TracrlError("--limit and --limits both say which limits are evaluated: give one of them.")
+    limits = check_limits(options.limits)
+    method = known_method(policy.metadata.method)
+    if method is None or method.depends_on_limit:
+        there = " ".join(f"{limit:g}" for limit in dict.fromkeys(policy.metadata.limits))
+        raise TracrlError(
+            f"--limits is for policies that serve every limit, such as those of trac-any; {options.run} was trained "
+            f"for {there}: choose one of them with --limit."
+        )
+    return policy.over(limits)
 
 
 def _environment(policy: Policy, directory: RunDirectory | None, options: EvaluateOptions) -> EnvSpec:
@@ -127,8 +149,8 @@ def _may_save(directory: RunDirectory | None, spec: EnvSpec, options: EvaluateOp
 
     if directory is None:
         raise TracrlError(f"--save: {options.run} is a policy file; scores are saved in a run directory.")
-    if options.limit is not None or options.video is not None:
-        other = "--limit" if options.limit is not None else "--video"
+    others = {"--limit": options.limit is not None, "--limits": options.limits, "--video": options.video is not None}
+    if other := next((name for name, given in others.items() if given), None):
         raise TracrlError(f"--save replaces the scores of all policies of a run: leave out {other}.")
     before = directory.environment()
     own = before.name if before is not None else directory.read_config()["task"]

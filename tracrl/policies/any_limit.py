@@ -96,9 +96,9 @@ class AnyLimitPolicy(Policy):
         as there are policies, the same stack at these."""
         if isinstance(limits, Sequence | np.ndarray):
             return self._moved(limits)
-        moved = self[self._networks()]._moved([limits] * len(self._networks()))
-        names = named_pairs(moved._layers)
-        return MLPPolicy(moved.metadata, names, self.single)
+        which = self.networks()
+        moved = self[which]._moved([limits] * len(which))
+        return MLPPolicy(moved.metadata, named_pairs(moved._layers), self.single)
 
     def _moved(self, limits: Sequence[float]) -> Self:
         if len(limits) != len(self):
@@ -124,17 +124,6 @@ class AnyLimitPolicy(Policy):
                 f"A limit of {limit:g} is below those that this policy was trained for, {lowest:g} to {highest:g}: it "
                 "has not learnt to keep to it; ask for a higher one, or train on data with more episodes as safe."
             )
-
-    def _networks(self) -> list[int]:
-        """The first policy of each network in the stack: a run's final policies are its seeds' at several limits."""
-        kept: list[int] = []
-        for i, seed in enumerate(self.metadata.seeds):
-            if not any(
-                seed == self.metadata.seeds[j] and all(np.array_equal(t[i], t[j]) for t in self.tensors.values())
-                for j in kept
-            ):
-                kept.append(i)
-        return kept
 
 
 def named_pairs(layers: Sequence[tuple[Floats, Floats]]) -> dict[str, Floats]:

@@ -126,6 +126,21 @@ class Policy(ABC):
         metadata = replace(self.metadata, limits=tuple(float(limit) for limit in limits))
         return self._remade(metadata, self.tensors, self.single)
 
+    def networks(self) -> list[int]:
+        """The place of each different network in the stack: where training does not depend on the limit, a seed's
+        policies for several limits are one."""
+        kept: list[int] = []
+        for i, seed in enumerate(self.metadata.seeds):
+            known = [j for j in kept if self.metadata.seeds[j] == seed]
+            if not any(all(np.array_equal(t[i], t[j]) for t in self.tensors.values()) for j in known):
+                kept.append(i)
+        return kept
+
+    def over(self, limits: Sequence[float]) -> Self:
+        """Every network of the stack at each of these limits, seeds fastest."""
+        which = self.networks()
+        return self[which * len(limits)].at([limit for limit in limits for _ in which])
+
     def in_units(self, metadata: PolicyMetadata) -> Self:
         """The same policies, which say this of themselves."""
         return self._remade(metadata, self.tensors, self.single)

@@ -23,7 +23,7 @@ from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.health import Health
 from tracrl.train.logs import read_log, require_wandb
-from tracrl.train.loop import Loop, Run, as_row
+from tracrl.train.loop import Loop, Run, as_row, policies_of
 from tracrl.train.progress import Progress, Silence
 from tracrl.train.stack import Stack
 
@@ -93,9 +93,10 @@ def fit(
             return _finished(directory)
     with ExitStack() as closing:
         stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products, units=units))
+        policy = policies_of(method, stack, runs)  # now, and not after hours of training
         if evaluator is not None:
             closing.callback(evaluator.close)
-            evaluator.check(stack.policy())  # now, and not after hours of training
+            evaluator.check(policy)
         if directory is not None:  # only now: data, limits and settings have been accepted
             claim = claim or closing.enter_context(Claim(directory.claim))
             directory.begin(config, resume)

@@ -168,12 +168,8 @@ class Loop:
             ) from error
 
     def policy(self) -> Policy:
-        """The policies of all runs; a method that does not depend on the limit answers for each limit."""
-        policy = self.stack.policy()
-        if self.method.depends_on_limit:
-            return policy
-        place = {run.seed: i for i, run in enumerate(self.stack.runs)}
-        return policy[[place[run.seed] for run in self.runs]].at([run.limit for run in self.runs])
+        """The policies of all runs."""
+        return policies_of(self.method, self.stack, self.runs)
 
     def checkpoint(self) -> None:
         if self.directory is None:
@@ -278,6 +274,15 @@ class Loop:
     def close_logs(self) -> None:
         for sink in {id(s): s for s in (*self.metric_sinks, *self.evaluation_sinks)}.values():
             sink.close()
+
+
+def policies_of(method: Method, stack: Stack, runs: Sequence[RunSpec]) -> Policy:
+    """A policy for each run; a method that does not depend on the limit answers for each limit."""
+    policy = stack.policy()
+    if method.depends_on_limit:
+        return policy
+    place = {run.seed: i for i, run in enumerate(stack.runs)}
+    return policy[[place[run.seed] for run in runs]].at([run.limit for run in runs])
 
 
 def as_row(line: dict[str, str]) -> Row:
