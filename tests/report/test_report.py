@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tests.study.made_up import write_run
+from tests.study.made_up import ball_episodes, write_run
 from tracrl.errors import TracrlError
 from tracrl.report.build import make_report
 from tracrl.train import checksums
@@ -104,6 +104,24 @@ def test_the_pages_data_are_the_tables(made: Path) -> None:
     for cell in main:
         assert f"{cell['final']['reward']:.2f} ± {cell['final']['reward_std']:.2f}" in text
     assert [a["symbol"] for a in data["ablations"]] == ["sets", "η"]  # type: ignore[attr-defined, union-attr]
+
+
+def test_the_data_are_drawn_behind_the_policies_that_were_trained_on_them(tmp_path: Path) -> None:
+    data = ball_episodes()
+    for method, reward, cost in (("trac", 0.6, 0.5), ("bc-all", 0.8, 1.6)):
+        write_run(tmp_path / "runs", method=method, reward=reward, cost=cost, spread=0, data=data.fingerprint)
+    console = Console(file=io.StringIO(), width=120)
+    page = make_report([tmp_path / "runs"], None, console, data=[data])
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    picture = page.parent / "figures" / "data-BallRun.png"
+    assert str(picture) in "".join(output.split())
+    told = picture.with_suffix(".svg").read_text()
+    for words in ("40 episodes in the data", "cost limit 10", "cost limit 40", "BC-All", "TraC"):
+        assert words in told
+    assert re.search(r"BallRun, limit 20 +0.80/1.60 +0.60/0.50", output), "one task: a line for each limit"
+    with pytest.raises(TracrlError, match=r"No run here was trained on BallRun \(fingerprint"):
+        make_report([tmp_path / "runs"], tmp_path / "out", console, data=[ball_episodes(seed=1)])
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_data_sets_of_one_task_have_figures_of_their_own(tmp_path: Path) -> None:

@@ -7,18 +7,21 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
 from tracrl.report.benchmark import benchmark_tables
+from tracrl.report.cloud import plot_cloud, row_of
 from tracrl.report.collection import Collection, collect
 from tracrl.report.committed import is_committed, read_committed
 from tracrl.report.csv_files import results_csv, runs_csv
-from tracrl.report.figures import plot_all
+from tracrl.report.figures import name_of, plot_all
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, find_ablations, overview
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
     ablation_grid,
+    limits_grid,
     main_grid,
     published_grid,
     statistics_grid,
@@ -27,8 +30,18 @@ from tracrl.report.tables import (
 FORMATS = {"txt": Grid.text, "md": Grid.markdown, "tex": Grid.latex, "csv": Grid.csv}
 
 
-def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, figures: bool = True) -> Path:
-    """Write the report below ``out`` and show the main table; the page's path."""
+def make_report(
+    paths: Sequence[Path],
+    out: Path | None,
+    console: Console,
+    *,
+    figures: bool = True,
+    data: Sequence[Episodes] = (),
+) -> Path:
+    """Write the report below ``out`` and show the main table; the page's path.
+
+    ``data``: episodes that runs were trained on, drawn behind the policies.
+    """
     if written_down := [path for path in paths if is_committed(path)]:
         if len(paths) > 1:
             raise TracrlError(f"{written_down[0]} holds results that were written down: report it by itself.")
@@ -46,6 +59,10 @@ def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, fi
     if out.exists() and not out.is_dir():
         raise TracrlError(f"{out} is a file; --out is the directory for the report.")
 
+    clouds = {f"data-{name_of(row)}": (row, episodes) for episodes in data for row in [row_of(found, episodes)]}
+
+    if not grids and len(found.rows) == 1:
+        grids["limits"] = limits_grid(found)
     grids["main-final"] = main_grid(found, "final")
     if any(result.best_rewards is not None for result in collection.results):
         grids["main-best"] = main_grid(found, "best")
@@ -61,6 +78,8 @@ def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, fi
     _write(out / "tables" / "runs.csv", runs_csv(collection.results))
     if figures:
         plot_all(found, ablations, out / "figures")
+        for name, (row, episodes) in clouds.items():
+            plot_cloud(found, row, episodes, out / "figures" / name)
     _write(out / "unreadable.txt", "".join(f"{sentence}\n" for sentence in collection.unreadable))
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values())))
@@ -75,7 +94,8 @@ def make_report(paths: Sequence[Path], out: Path | None, console: Console, *, fi
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print(
         f"\nPage: {page}\nTables (text, Markdown, LaTeX, CSV): {out / 'tables'}"
-        + (f"\nFigures (PNG, SVG): {out / 'figures'}" if figures else ""),
+        + (f"\nFigures (PNG, SVG): {out / 'figures'}" if figures else "")
+        + "".join(f"\nData and policies: {out / 'figures' / name}.png" for name in clouds if figures),
         markup=False,
         soft_wrap=True,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracrl.files import replacing
 from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
+from tracrl.report.labels import place_labels
 from tracrl.report.results import Result
 from tracrl.report.run_figures import COLOURS as SEVEN
 from tracrl.report.run_figures import SAFE_COLOUR
@@ -22,6 +23,8 @@ from tracrl.study.studies import shown
 FORMATS = ("png", "svg")
 COLOURS = (*SEVEN, "#8A6D3B", "#7F3C8D", "#7B8A8B")  # the paper has eight methods, and two are newer
 SAFE, UNSAFE, PARTLY = COLOURS[2], COLOURS[1], COLOURS[4]
+_FARTHEST = 9.0
+"""the highest cost that has a place of its own in a scatter plot"""
 _LIMIT = {"color": "0.35", "lw": 1, "ls": "--"}
 
 
@@ -58,10 +61,14 @@ def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) ->
     for row in found.rows:
         if not any(r.curve for c in found.columns for r in found.results.get((row, c), ())):
             continue
-        name = "".join(c if c.isalnum() else "-" for c in row.label).strip("-")
-        plot_curves(found, row, directory / f"curves-{name}")
+        plot_curves(found, row, directory / f"curves-{name_of(row)}")
     for ablation in ablations:
         plot_ablation(ablation, directory / f"ablation-{ablation.study}")
+
+
+def name_of(row: Row) -> str:
+    """For files."""
+    return "".join(c if c.isalnum() else "-" for c in row.label).strip("-")
 
 
 def scored_suites(found: Overview) -> list[str]:
@@ -72,7 +79,7 @@ def scored_suites(found: Overview) -> list[str]:
 
 def plot_solved(found: Overview, path: Path) -> None:
     """Per suite and method, the share of tasks whose mean normalised cost is at most 1; dark: at every limit."""
-    suites = found.suites()
+    suites = scored_suites(found)
     tallest = max(1, len(found.columns))
     title = f"{unit_of(found.rows).capitalize()}s solved (mean cost at most 1; dark: at every limit), final policy"
     with panels(path, 1, len(suites), title, max(4.4, 6.4 / len(suites)), 0.5 + 0.32 * tallest) as grid:
@@ -95,51 +102,47 @@ def plot_solved(found: Overview, path: Path) -> None:
 
 
 def plot_scatter(found: Overview, suite: str, path: Path) -> None:
-    """One panel a method, one dot a task; the limit is at 1."""
+    """One panel a method, one labelled dot a task; the limit is at 1. Costs are drawn by their roots: what is near the
+    limit and what is far beyond it can both be read."""
     columns = [c for c in found.columns if any((row, c) in found.results for row in found.rows if row.suite == suite)]
-    across = min(4, len(columns))
-    down = math.ceil(len(columns) / across)
     rows = [row for row in found.rows if row.suite == suite]
     cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
-    right = max([1.6, *(1.1 * min(cell.cost, 8) for cell in cells.values())])
+    across = min(3, len(columns))
+    down = math.ceil(len(columns) / across)
+    right = max([1.6, *(1.15 * min(cell.cost, _FARTHEST) for cell in cells.values())])
     low, high = min([0.0, *(c.reward for c in cells.values())]), max([1.0, *(c.reward for c in cells.values())])
     title = f"{suite}: one dot per {unit_of(rows)}, final policy"
     if len(columns) > 1:  # a single panel is too narrow for it
-        title += "; green: safe at every limit, yellow: in the mean alone"
-    with panels(path, down, across, title, 2.9, 2.6) as grid:
+        title += "; green: safe at every limit, yellow: in the mean alone, red: unsafe"
+    most = max(sum((row, c) in cells for row in rows) for c in columns)
+    with panels(path, down, across, title, 4.2, 2.6 + 0.09 * most) as grid:
         flat = [axes for line in grid for axes in line]
-        for axes, column in zip(flat, columns, strict=False):
-            axes.axvspan(-0.1, 1, color=SAFE_COLOUR, lw=0, zorder=0)
-            axes.axvline(1, **_LIMIT, zorder=1)
-            free = low  # names are written one above the other, however near the dots are
-            there = [(row, cells[row, column]) for row in rows if (row, column) in cells]
-            for row, cell in sorted(there, key=lambda item: item[1].reward):
-                # A cost far beyond the limit sits at the edge as a triangle instead of squeezing all others.
-                beyond = cell.cost > right
-                axes.scatter(
-                    min(cell.cost, right * 0.97), cell.reward, s=34,
-                    color=SAFE if cell.safe else PARTLY if cell.solved else UNSAFE,
-                    marker=">" if beyond else "o", edgecolor="white", lw=0.7, zorder=3,
-                )  # fmt: skip
-                if len(rows) <= 4:
-                    outside = cell.cost > 0.7 * right  # its name would be cut off there
-                    at = max(cell.reward, free)
-                    free = at + 0.055 * (high - low + 0.16)
-                    axes.annotate(
-                        row.label, (min(cell.cost, right * 0.97), at), fontsize=6.5, color="0.3",
-                        xytext=(-5 if outside else 5, 0), textcoords="offset points",
-                        ha="right" if outside else "left", va="center",
-                    )  # fmt: skip
-            axes.set_xlim(-0.1, right)
-            axes.set_ylim(low - 0.08, high + 0.08)
-            axes.set_title(column.label, fontsize=9)
-            axes.grid(alpha=0.25)
         for axes in flat[len(columns) :]:
             axes.set_visible(False)
+        for axes, column in zip(flat, columns, strict=False):
+            axes.set_xscale("function", functions=(_root, _square))
+            axes.set_xticks([tick for tick in (0, 0.25, 0.5, 1, 2, 4, 8) if tick <= right])
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_xlim(-0.02, right)
+            axes.set_ylim(low - 0.08, high + 0.08)
+            axes.axvspan(-0.02, 1, color=SAFE_COLOUR, lw=0, zorder=0)
+            axes.axvline(1, **_LIMIT, zorder=1)
+            axes.set_title(column.label, fontsize=9)
+            axes.set_xlabel("normalised cost (drawn by its root)", fontsize=8)
+            axes.grid(alpha=0.25)
         for line in grid:
             line[0].set_ylabel("normalised reward", fontsize=8)
-        for axes in grid[-1]:
-            axes.set_xlabel("normalised cost", fontsize=8)
+        flat[0].figure.draw_without_rendering()  # names are placed in the final layout
+        for axes, column in zip(flat, columns, strict=False):
+            there = [(row, cells[row, column]) for row in rows if (row, column) in cells]
+            # A cost far beyond the limit sits at the edge as a triangle instead of squeezing all others.
+            points = [(min(cell.cost, right * 0.97), cell.reward) for _, cell in there]
+            for (_, cell), (x, y) in zip(there, points, strict=True):
+                axes.scatter(
+                    x, y, s=30, color=SAFE if cell.safe else PARTLY if cell.solved else UNSAFE,
+                    marker=">" if cell.cost > right else "o", edgecolor="white", lw=0.7, zorder=3,
+                )  # fmt: skip
+            place_labels(axes, points, [row.label for row, _ in there])
 
 
 def plot_curves(found: Overview, row: Row, path: Path) -> None:
@@ -282,6 +285,14 @@ def _finish_curves(rewards: Any, costs: Any) -> None:
     _mark_safe(costs)
     if rewards.get_legend_handles_labels()[0]:
         rewards.legend(frameon=False, fontsize=7)
+
+
+def _root(value: Any) -> Any:
+    return np.sign(value) * np.sqrt(np.abs(value))
+
+
+def _square(value: Any) -> Any:
+    return np.sign(value) * np.square(value)
 
 
 def _mark_safe(costs: Any) -> None:

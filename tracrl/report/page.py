@@ -33,11 +33,12 @@ def make_page(collection: Collection, found: Overview, ablations: Sequence[Ablat
 def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablation]) -> dict[str, Any]:
     """What the page's script works with."""
     results = collection.results
-    everything = overview(results)  # with the variants of ablations, which the main table leaves out
+    everything = overview(results)  # with variants of settings and data, which the main table leaves out
     stacks = {(r.stack.path, r.stack.identity): r.stack for r in results}
     numbers = {key: i for i, key in enumerate(stacks)}
     in_main = {id(r): found.marks.get(key, "") for key, runs in found.results.items() for r in runs}
     colours = {column.about + column.method: colour_number(found, column) for column in found.columns}
+    labels = {(row.task, row.fingerprint): row.label for row in found.rows}
     number = 0
     cells = []
     for i, row in enumerate(everything.rows):
@@ -66,7 +67,9 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
         "about": f"tracrl {tracrl.__version__}. Normalised with DSRL's constants. Published numbers: {CITATION}.",
         "unreadable": list(collection.unreadable),
         "notes": [*collection.notes, *found.notes],
-        "rows": [_row(row, i) for i, row in enumerate(everything.rows)],
+        "rows": [
+            _row(row, labels.get((row.task, row.fingerprint), row.label), i) for i, row in enumerate(everything.rows)
+        ],
         "columns": [
             {
                 "title": column.title,
@@ -94,9 +97,9 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
     }
 
 
-def _row(row: Row, order: int) -> dict[str, Any]:
+def _row(row: Row, label: str, order: int) -> dict[str, Any]:
     return {
-        "label": row.label,
+        "label": label,
         "task": row.task,
         "suite": row.suite,
         "source": row.source,
