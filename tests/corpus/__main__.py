@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     passed: Counter[str] = Counter()
     folder = Path(tempfile.mkdtemp(prefix="corpus-"))
     folder.chmod(0o755)  # some cases run as another user
-    with Bench(folder / "base") as bench:
+    with Bench(folder) as bench:
         for case in chosen:
             outcome = bench.tried(case)
             tried[case.group] += 1

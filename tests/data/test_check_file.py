@@ -13,6 +13,7 @@ from tests.data.made_up import dsrl_arrays
 from tracrl.data.check_file import check
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
+from tracrl.data.limits import default_limits
 from tracrl.errors import TracrlError
 
 
@@ -23,12 +24,14 @@ def checked(tmp_path: Path, changes: dict[str, Any], **options: Any) -> list[str
         for key, array in arrays.items():
             if array is not None:
                 file.create_dataset(key, data=array)
-    return [finding.removeprefix(f"{path}: ") for finding in check(path, **options)]
+    return [finding.text.removeprefix(f"{path}: ") for finding in check(path, **options).findings]
 
 
 def test_sound_data_give_no_findings(tmp_path: Path) -> None:
     assert checked(tmp_path, {}) == []
-    assert check("BallRun") == []
+    found = check("BallRun")
+    assert found.findings == ()
+    assert found.limits == (10, 20, 40)
 
 
 def test_findings(tmp_path: Path) -> None:
@@ -71,8 +74,8 @@ def test_several_findings_come_together(tmp_path: Path) -> None:
 
 def test_findings_about_the_task(tmp_path: Path) -> None:
     arrays = {
-        "observations": np.zeros((101, 7)),
-        "actions": np.zeros((101, 2)),
+        "observations": np.random.default_rng(0).normal(size=(101, 7)),
+        "actions": np.random.default_rng(1).uniform(-1, 1, (101, 2)),
         "rewards": np.zeros(101),
         "costs": np.ones(101),
         "timeouts": np.arange(101) == 100,
@@ -84,7 +87,7 @@ def test_findings_about_the_task(tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{task}.hdf5"
         write_hdf5(Episodes.from_arrays(arrays, metadata={"task": task}), path)
-        assert check(path) == [f"{path}: {finding}"]
+        assert [found.text for found in check(path).findings] == [f"{path}: {finding}"]
 
 
 def test_what_is_an_error_is_raised(tmp_path: Path) -> None:
@@ -92,3 +95,12 @@ def test_what_is_an_error_is_raised(tmp_path: Path) -> None:
         checked(tmp_path, {"costs": np.full(12, -1.0)})
     with pytest.raises(TracrlError, match="do not belong to BallRun"):
         checked(tmp_path, {}, task="BallRun")
+
+
+def test_limits_to_look_at(tmp_path: Path) -> None:
+    path = tmp_path / "mine.hdf5"
+    write_hdf5(Episodes.from_arrays(dsrl_arrays(lengths=(4, 3, 5))), path)
+    assert check(path, limits=[3, 7]).limits == (3, 7)
+    assert check(path).limits == default_limits(Episodes.from_arrays(dsrl_arrays(lengths=(4, 3, 5))))
+    with pytest.raises(TracrlError, match="--limits must be numbers of 0 or more"):
+        check(path, limits=[-1])

@@ -178,7 +178,7 @@ def test_other_files_are_opened_only_if_asked_for(tmp_path: Path, other: Path, h
         "(in Python allow_external=True) if you trust it."
     )
     assert np.array_equal(read_hdf5(path, allow_external=True).rewards, dsrl_arrays()["rewards"])
-    assert check(path, allow_external=True) == []
+    assert check(path, allow_external=True).findings == ()
 
 
 @pytest.mark.parametrize("how", [external, virtual, stored])
@@ -204,7 +204,7 @@ def test_a_pipe_behind_a_name_that_is_not_ours_is_left_alone(tmp_path: Path) -> 
 
     path = make(tmp_path / "mine.hdf5", change)
     assert len(read_hdf5(path)) == 3
-    assert check(path) == [f"{path}: not used: aside, notes."]
+    assert [found.text for found in check(path).findings] == [f"{path}: not used: aside, notes."]
     path = make(path, lambda file: (change(file), file.__setitem__("rewards", h5py.SoftLink("/notes/x"))), "rewards")
     assert "'rewards' is a link to '/notes/x', which is no array at the top of this file" in said(path)
 

@@ -305,3 +305,11 @@ def test_segments_are_spoken_of_where_segments_are_judged() -> None:
     )
     with pytest.raises(TracrlError, match="No episode is safe at cost limit 8: the lowest cost in the data is 10"):
         partition(data, cut, 8, x=50, y=0, labelling="episodes")
+
+
+def test_safe_means_the_same_in_every_unit() -> None:
+    costs = np.array([0.0, 1.0, 2.0, 3.0])
+    for unit in (1e-9, 1e-3, 1.0, 1e6):
+        assert is_safe(costs * unit, 2.0 * unit).tolist() == [True, True, True, False]
+        assert is_safe(costs * unit, 0.0).tolist() == [True, False, False, False]
+    assert is_safe(np.array([0.1 + 0.2]), 0.3).all()

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.data.made_up import episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.locate import load_dataset
-from tracrl.data.summary import coverage, default_limits, summarise
+from tracrl.data.summary import coverage, summarise
 from tracrl.data.summary_table import print_summary
 from tracrl.errors import TracrlError
 from tracrl.tasks.table import get_task
@@ -80,19 +80,6 @@ def test_a_known_task_brings_its_limits_scores_and_dsrls_constants() -> None:
         "highest_return": task.max_return,
         "highest_cost": 80,
     }
-
-
-def test_default_limits_divide_the_data(five: Episodes) -> None:
-    # Costs above 0: 4, 5, 6, 12, with quartiles 4.75, 5.5 and 7.5.
-    assert default_limits(five) == (5, 6, 8)
-    assert default_limits(five.select([0])) == (0,)
-
-
-def test_default_limits_take_more_digits_where_few_do_not_divide() -> None:
-    costs = [[21.2], [22.3], [23.4], [24.4]]  # one digit: 20, at which nothing is safe
-    assert default_limits(episodes_of([[1]] * 4, costs)) == (22, 23, 24)
-    same = episodes_of([[1]] * 3, [[7.25]] * 3)
-    assert default_limits(same) == (7.25,)  # nothing divides these
 
 
 def test_coverage_is_the_share_of_occupied_cells() -> None:

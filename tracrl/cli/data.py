@@ -100,7 +100,7 @@ class InspectOptions(DataOptions):
     source: tyro.conf.Positional[str]
     """a task's name or a file"""
     limits: tuple[float, ...] = ()
-    """cost limits; without any, the task's own, or quartiles of the costs"""
+    """cost limits; without any, the task's own, or such as divide the data"""
     x: float = 50.0
     """per cent of the safe episodes that are desirable"""
     y: float = 0.0
@@ -131,17 +131,26 @@ class CheckOptions(DataOptions):
 
     source: tyro.conf.Positional[str]
     """a file or a task's name"""
+    limits: tuple[float, ...] = ()
+    """cost limits to train for; without any, the task's own, or such as divide the data"""
     task: str | None = None
     """the task that a file's episodes belong to, where the file does not say it"""
 
 
 def data_check(options: CheckOptions) -> int:
     from tracrl.data.check_file import check
+    from tracrl.methods.foresight import Refusal, foresee
 
-    notices = check(options.source, task=options.task, **options.reading())
-    for notice in notices:
-        console.print(f"note: {notice}")
-    console.print(f"{options.source} is in order{'' if not notices else ', with the notes above'}.")
+    checked = check(options.source, limits=options.limits, task=options.task, **options.reading())
+    foreseen = list(foresee(checked.episodes, checked.limits))
+    findings = [*checked.findings, *foreseen]
+    for finding in findings:
+        console.print(f"{'warning' if finding.warning else 'note'}: {finding.text}")
+    refused = [f"{finding.limit:g}" for finding in foreseen if isinstance(finding, Refusal)]
+    if options.limits and refused:
+        raise TracrlError(f"{options.source} cannot be trained on at limit {', '.join(refused)}: see above.")
+    mind = "" if not findings else ", with what is said above"
+    console.print(f"{options.source} is in order{mind} (limits {', '.join(f'{limit:g}' for limit in checked.limits)}).")
     return 0
 
 

@@ -26,7 +26,7 @@ from tracrl.collect.rollout import to_box
 from tracrl.collect.thinning import CELLS, EVERYWHERE, FRONT, SHARE, Region, thin
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import read_hdf5, write_hdf5
-from tracrl.data.summary import default_limits
+from tracrl.data.limits import default_limits
 from tracrl.envs.environment import EnvInfo, EnvSpec
 from tracrl.envs.pool import EnvPool
 from tracrl.errors import TracrlError

@@ -1,9 +1,10 @@
-"""A whole file checked: what training refuses is an error, what is odd and yet no error is a sentence each."""
+"""A whole file checked: what training refuses is an error, what is odd and yet no error is a finding each."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
@@ -13,19 +14,36 @@ from numpy.typing import ArrayLike
 from tracrl.data.checks import KNOWN
 from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import as_unicode, open_arrays, open_hdf5
+from tracrl.data.learning import Finding, look_at
+from tracrl.data.limits import default_limits
 from tracrl.data.locate import load_dataset, locate
+from tracrl.settings import check_limits
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Data that can be read, and what is odd about them."""
+
+    episodes: Episodes
+    limits: tuple[float, ...]
+    """that were looked at"""
+    findings: tuple[Finding, ...]
 
 
 def check(
     source: str | Path,
     *,
+    limits: Sequence[float] = (),
     task: str | None = None,
     action_low: ArrayLike | None = None,
     action_high: ArrayLike | None = None,
     clip_actions: bool = False,
     allow_external: bool = False,
-) -> list[str]:
-    """What is odd about a data set and yet no error, one sentence each; whatever is an error is raised."""
+) -> Checked:
+    """What is odd about a data set and yet no error; whatever is an error is raised.
+
+    ``limits`` are cost limits to look at; without any, the task's own, or such as divide the data.
+    """
     path, _ = locate(source, task)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -37,7 +55,10 @@ def check(
             clip_actions=clip_actions,
             allow_external=allow_external,
         )
-    return [*(str(warning.message) for warning in caught), *_oddities(episodes, path, allow_external)]
+    chosen = check_limits(limits) if limits else default_limits(episodes)
+    said = [*(str(warning.message) for warning in caught), *_oddities(episodes, path, allow_external)]
+    learning = [replace(finding, text=f"{path}: {finding.text}") for finding in look_at(episodes, chosen)]
+    return Checked(episodes, chosen, (*map(Finding, said), *learning))
 
 
 def _oddities(episodes: Episodes, path: Path, allow_external: bool) -> Iterator[str]:

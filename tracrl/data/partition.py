@@ -74,8 +74,8 @@ class Partition:
 
 
 def is_safe(cost: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
-    """Which costs keep to the limit. One that equals it does, whatever rounding made of its terms."""
-    return cost <= limit + 1e-6 * max(1.0, abs(limit))
+    """Which costs keep to the limit, in any units. One that equals it does, whatever rounding made of its terms."""
+    return cost <= limit + 1e-6 * abs(limit)
 
 
 def split(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracrl.data.episodes import Episodes
+from tracrl.data.limits import default_limits
 from tracrl.data.partition import is_safe, split
 from tracrl.settings import Range, check_limits, checked
 from tracrl.tasks.normalise import normalised_reward
@@ -94,7 +95,7 @@ def summarise(
     y: float = 0,
     name: str | None = None,
 ) -> Summary:
-    """A data set in numbers at these cost limits; by default those of :func:`default_limits`."""
+    """A data set in numbers at these cost limits; by default those of :func:`tracrl.data.limits.default_limits`."""
     limits = checked_division(episodes, limits, x, y)
     task = episodes.known_task
     return Summary(
@@ -133,20 +134,6 @@ def checked_division(episodes: Episodes, limits: Sequence[float] | None, x: floa
     return check_limits(limits) if limits else default_limits(episodes)
 
 
-def default_limits(episodes: Episodes) -> tuple[float, ...]:
-    """The cost limits to look at when none are given: the task's own, else three that divide these data.
-
-    These are the quartiles of the costs of the episodes that cost anything, with as few digits as still leave
-    some episodes safe and some unsafe.
-    """
-    if task := episodes.known_task:
-        return task.limits
-    costs = episodes.total_costs
-    if not (costs > 0).any():
-        return (0.0,)
-    return tuple(sorted({_rounded(quartile, costs) for quartile in np.quantile(costs[costs > 0], [0.25, 0.5, 0.75])}))
-
-
 def coverage(episodes: Episodes, cells: int = CELLS) -> float:
     """Share of occupied cells of a grid over the cost-return plane, inside the bounds of the data."""
     across, along = (_cell(values, cells) for values in (episodes.total_costs, episodes.returns))
@@ -176,14 +163,6 @@ def _at_limit(episodes: Episodes, limit: float, x: float, y: float, task: Task |
         left_out=len(middle),
         note=note,
     )
-
-
-def _rounded(quartile: float, costs: NDArray[np.float64]) -> float:
-    for digits in range(1, 7):
-        limit = float(f"{quartile:.{digits}g}")
-        if 0 < is_safe(costs, limit).mean() < 1:
-            return limit
-    return float(quartile)
 
 
 def _cell(values: NDArray[np.float64], cells: int) -> NDArray[np.int64]:

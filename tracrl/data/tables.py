@@ -168,7 +168,7 @@ class Rows:
             where=self.where,
             action_low=low,
             action_high=high,
-            metadata={"imported_from": self._source()},
+            metadata={"imported_from": self._source(), **_names(columns, arrays)},
         )
 
     def _source(self) -> list[str]:
@@ -310,6 +310,13 @@ class Rows:
             stacklevel=2,
         )
         return lowest, highest
+
+
+def _names(columns: Columns, arrays: dict[str, NDArray[Any]]) -> dict[str, list[str]]:
+    """What the columns were called, for messages; not where there are so many that a file's header cannot hold them."""
+    named = {f"{key}_columns": list(getattr(columns, key)) for key in ("observations", "actions")}
+    fits = all(len(named[f"{key}_columns"]) == arrays[key].shape[1] for key in ("observations", "actions"))
+    return named if fits and sum(len(name) for names in named.values() for name in names) < 16_000 else {}
 
 
 def _first_return(codes: Codes) -> int:

@@ -16,6 +16,8 @@ from tracrl.data.episodes import Episodes
 
 FLOOR = 1e-3
 """the least deviation that is taken for signal, as a share of a column's own size"""
+ROUNDING = 1e-7
+"""a deviation below this share of a column's size is the rounding of float32"""
 ROWS_AT_ONCE = 65_536
 
 
@@ -33,8 +35,11 @@ class Units:
     @classmethod
     def of(cls, data: Episodes, *, observations_alone: bool = False) -> Units:
         """The units of these data."""
-        mean, deviation, size = _moments(data.observations)
+        mean, deviation, size = moments(data.observations)
         scale = np.maximum(deviation, FLOOR * size)
+        # A column that never changes is 0 in training whatever its scale: in its own size, a change that comes later is
+        # no thousand units.
+        scale = np.where(deviation > ROUNDING * size, scale, size)
         scale[scale == 0] = 1.0  # a column of zeros
         units = cls(tuple(map(float, mean)), tuple(map(float, scale)))
         if observations_alone:
@@ -63,7 +68,7 @@ def standardised(data: Episodes, units: Units) -> Episodes:
     )
 
 
-def _moments(
+def moments(
     observations: NDArray[np.float32],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Mean, standard deviation and root mean square of each column, in two passes of float64."""
