@@ -95,5 +95,7 @@ def test_all_is_safe_only_where_every_limit_is() -> None:
 
 def test_without_a_task_the_table_shows_returns_as_they_are() -> None:
     table = replace(scores([[700.0, 710.0]], [[5, 7]], (10.0,)), task=None).table("title")
-    assert [column.header for column in table.columns] == ["limit", "seeds", "return", "cost", "norm. cost", "safe"]
+    assert [column.header for column in table.columns] == [
+        "limit", "seeds", "return", "cost", "norm. cost", "above limit", "worst tenth", "safe",
+    ]  # fmt: skip
     assert "DSRL" not in str(table.caption)

@@ -78,7 +78,7 @@ def test_it_shows_everything_without_a_network(desk: Chromium) -> None:
     assert "is not finished" in desk.js("document.getElementById('notes').textContent")
     assert "scores.json is not what the run wrote" in desk.js("document.getElementById('unreadable').textContent")
     assert desk.js("document.querySelectorAll('#ablation-list svg').length") == 4
-    assert desk.js("document.querySelectorAll('details').length") == 6
+    assert desk.js("document.querySelectorAll('details').length") == 7
     assert "[object" not in desk.js("document.body.textContent")
 
 
@@ -286,3 +286,14 @@ def test_a_limit_that_is_violated_shows_though_the_mean_is_safe(tmp_path: Path) 
         assert browser.js(f"{ROWS}.length") == 0
         assert "† Not trained in the same precision" in browser.js("document.getElementById('notes').textContent")
         assert browser.problems == []
+
+
+def test_each_limit_has_its_verdict(desk: Chromium) -> None:
+    heads = desk.js("[...document.querySelectorAll('#table thead th')].map(head => head.textContent)")
+    assert heads[-3:-1] == ["above limit", "worst tenth"]
+    desk.js("location.hash = '#cell=0'")
+    assert desk.js("document.querySelectorAll('#verdicts tbody tr').length") == 3
+    told = desk.js("[...document.querySelectorAll('#verdicts tbody tr')].map(row => row.cells[5].textContent)")
+    assert told == ["UNSAFE"] * 3, "BC-All at four times the limit"
+    shares = desk.js("[...document.querySelectorAll('#verdicts tbody tr')].map(row => row.cells[3].textContent)")
+    assert shares == ["100 %"] * 3

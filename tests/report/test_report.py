@@ -48,8 +48,9 @@ def page_data(page: Path) -> dict[str, object]:
 
 def test_everything_is_written(made: Path) -> None:
     tables = {p.name for p in (made / "tables").iterdir()}
-    names = ("main-final", "main-best", "published", "aggregates", "ablation-eta", "ablation-sides")
-    assert tables == {f"{n}.{s}" for n in names for s in ("txt", "md", "tex", "csv")} | {"results.csv", "runs.csv"}
+    names = ("main-final", "main-best", "each-limit", "published", "aggregates", "ablation-eta", "ablation-sides")
+    numbers = {"results.csv", "limits.csv", "runs.csv"}
+    assert tables == {f"{n}.{s}" for n in names for s in ("txt", "md", "tex", "csv")} | numbers
     figures = {p.name for p in (made / "figures").iterdir()}
     drawn = ("solved", "intervals", "scatter-Bullet", "scatter-SafetyGymnasium", "curves-BallRun", "curves-CarGoal1")
     assert figures == {f"{n}.{s}" for n in (*drawn, "ablation-eta", "ablation-sides") for s in ("png", "svg")}

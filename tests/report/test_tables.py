@@ -167,10 +167,12 @@ def test_aggregates_over_runs(three: Overview) -> None:
     grid = statistics_grid(three)
     lines = {line.label: [e.text for e in line.entries] for line in grid.lines}
     trac = lines["Bullet: TraC"]
-    assert trac[4:] == ["50 %", "18"]
+    assert trac[4:6] == ["50 %", "50 %"]
+    assert trac[7] == "18"
     assert trac[0].startswith("0.8")  # the interquartile mean of nine around 0.7 and nine around 0.9
     assert "[" in trac[0]
-    assert lines["Bullet: BC-All"][4:] == ["0 %", "9"]
+    assert lines["Bullet: BC-All"][4:6] == ["0 %", "100 %"]
+    assert lines["Bullet: BC-All"][7] == "9"
 
 
 def test_one_seed_has_an_interval_over_episodes_and_one_episode_none(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracrl.errors import TracrlError
+from tracrl.evaluation.risk import Verdict, cvar, percent, share_above
 from tracrl.files import read_json, write_json
 from tracrl.tasks.normalise import normalised_cost, normalised_reward
 from tracrl.tasks.table import get_task
@@ -79,10 +80,25 @@ class Scores:
         """(policies,): mean normalised cost at most 1"""
         return self.normalised_costs.mean(axis=1) <= 1
 
+    def verdicts(self) -> list[Verdict]:
+        """For each limit, what the episodes of its policies come to."""
+        return [self._verdict(limit) for limit in dict.fromkeys(self.limits)]
+
     def safe_at(self) -> dict[float, bool]:
-        """For each limit, whether the mean normalised cost over its policies is at most 1."""
-        limits = np.array(self.limits)
-        return {limit: bool(self.normalised_costs[limits == limit].mean() <= 1) for limit in dict.fromkeys(self.limits)}
+        """For each limit, whether the mean cost over its policies is at most the limit."""
+        return {verdict.limit: verdict.safe for verdict in self.verdicts()}
+
+    def _verdict(self, limit: float) -> Verdict:
+        which = np.array(self.limits) == limit
+        costs = self.costs[which]
+        return Verdict(
+            limit=limit,
+            episodes=costs.size,
+            cost=float(costs.mean()),
+            share_above=share_above(costs, limit),
+            cost_cvar=cvar(costs),
+            safe=bool(self.normalised_costs[which].mean() <= 1),
+        )
 
     def take(self, policies: Sequence[int]) -> Scores:
         """The scores of some of the policies."""
@@ -128,11 +144,13 @@ class Scores:
         return np.where(both, mine > theirs, np.where(self.safe == other.safe, lower, self.safe))
 
     def to_dict(self) -> dict[str, Any]:
+        """As plain values. The verdicts are for readers: they follow from the episodes, and from those alone."""
         return {
             "task": self.task,
             "limits": list(self.limits),
             "seeds": list(self.seeds),
             "protocol": None if self.protocol is None else asdict(self.protocol),
+            "verdicts": [asdict(verdict) for verdict in self.verdicts()],
             "returns": self.returns.tolist(),
             "costs": self.costs.tolist(),
             "lengths": self.lengths.tolist(),
@@ -174,7 +192,8 @@ class Scores:
         table = Table(title_justify="left", caption_justify="left")
         table.title, table.caption = Text(title, "table.title"), Text(self._caption(), "table.caption")  # no markup
         rewards = [] if self.task is None else ["norm. reward"]
-        for column in ("limit", "seeds", "return", "cost", *rewards, "norm. cost", "safe"):
+        costs = ["norm. cost", "above limit", "worst tenth"]
+        for column in ("limit", "seeds", "return", "cost", *rewards, *costs, "safe"):
             table.add_column(column, justify="center" if column == "safe" else "right")
         limits, safe = np.array(self.limits), self.safe_at()
         for limit, verdict in safe.items():
@@ -195,6 +214,8 @@ class Scores:
             said.append(f"in {self.protocol.env}; episodes of seed {self.protocol.seed}, {kind}")
         if self.task is not None:
             said.append(f"rewards normalised with DSRL's constants for {self.task}")
+        said.append("above limit: share of the episodes that cost more")
+        said.append("worst tenth: mean cost of the worst 10 % of the episodes, at least of one")
         said.append("safe: mean cost at most the limit; the last row counts the limits at which it is")
         return "; ".join(said)
 
@@ -206,6 +227,8 @@ class Scores:
             _spread(self.costs[which], 1),
             *([] if self.task is None else [_spread(self.rewards[which], 2)]),
             _spread(self.normalised_costs[which], 2),
+            percent(share_above(self.costs[which], np.array(self.limits)[which, None])),
+            f"{cvar(self.costs[which]):.1f}",
             verdict,
             style=None if safe else "red",
         )

@@ -14,10 +14,11 @@ from tracrl.report.benchmark import benchmark_tables
 from tracrl.report.cloud import plot_cloud, row_of
 from tracrl.report.collection import Collection, collect
 from tracrl.report.committed import is_committed, read_committed
-from tracrl.report.csv_files import results_csv, runs_csv
+from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
 from tracrl.report.figures import name_of, plot_all
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, find_ablations, overview
+from tracrl.report.limits import limits_grid
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
     ablation_grid,
@@ -27,6 +28,8 @@ from tracrl.report.tables import (
     statistics_grid,
 )
 
+FEW_LINES = 30
+"""so many are shown on a terminal; more are in the files"""
 FORMATS = {"txt": Grid.text, "md": Grid.markdown, "tex": Grid.latex, "csv": Grid.csv}
 
 
@@ -68,6 +71,7 @@ def make_report(
         grids["main-best"] = main_grid(found, "best")
     grids |= {
         "published": published_grid(found),
+        "each-limit": limits_grid(found),
         "aggregates": statistics_grid(found),
         **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
     }
@@ -75,6 +79,7 @@ def make_report(
         for suffix, formatted in FORMATS.items():
             _write(out / "tables" / f"{name}.{suffix}", formatted(grid))
     _write(out / "tables" / "results.csv", results_csv(found))
+    _write(out / "tables" / "limits.csv", limits_csv(found))
     _write(out / "tables" / "runs.csv", runs_csv(collection.results))
     if figures:
         plot_all(found, ablations, out / "figures")
@@ -84,8 +89,9 @@ def make_report(
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values())))
 
+    few = {"each-limit"} if len(grids["each-limit"].lines) <= FEW_LINES else set()
     for i, (name, grid) in enumerate(grids.items()):
-        if i == 0 or name == "suites" or name.startswith("ablation-"):
+        if i == 0 or name in {"suites", *few} or name.startswith("ablation-"):
             console.print("" if i == 0 else "\n", end="")
             grid.show(console)
     for sentence in collection.unreadable:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracrl.evaluation.risk import cvar, share_above
 from tracrl.report.results import Result
 
 
@@ -29,6 +30,10 @@ class Cell:
     """limits at which the mean cost is at most 1; of an average, cells that are safe"""
     parts: int
     """limits; of an average, cells"""
+    share_above: float | None = None
+    """of the episodes, those that cost more than their limit; None where single episodes are not known"""
+    cost_cvar: float | None = None
+    """mean cost of the worst tenth of the episodes"""
 
     @property
     def solved(self) -> bool:
@@ -55,7 +60,18 @@ class Cell:
             episodes=len(rewards),
             safe_parts=sum(bool(at_limit.mean() <= 1) for at_limit in limits.values()),
             parts=len(limits),
+            share_above=share_above(costs, 1.0),
+            cost_cvar=cvar(costs),
         )
+
+    @classmethod
+    def at_limits(cls, results: Sequence[Result], policy: str) -> dict[float, Cell]:
+        """A cell for each limit; none where a run has no such policy."""
+        cells = {
+            limit: cls.of([result for result in results if result.limit == limit], policy)
+            for limit in sorted({result.limit for result in results})
+        }
+        return {limit: cell for limit, cell in cells.items() if cell is not None}
 
     @classmethod
     def average(cls, cells: Sequence[Cell | None]) -> Cell | None:
@@ -73,7 +89,14 @@ class Cell:
             episodes=sum(c.episodes for c in there),
             safe_parts=sum(c.safe for c in there),
             parts=len(there),
+            share_above=_mean_of([c.share_above for c in there]),
+            cost_cvar=_mean_of([c.cost_cvar for c in there]),
         )
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
 def runs_in_words(results: Sequence[Result]) -> str:

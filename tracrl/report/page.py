@@ -59,6 +59,7 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
                     "mark": in_main.get(id(runs[0]), ""),
                     "final": _cell(Cell.of(runs, "final")),
                     "best": _cell(Cell.of(runs, "best")),
+                    "limits": {policy: _at_limits(runs, policy) for policy in ("final", "best")},
                     "published": _published(paper),
                     "runs": told,
                 }
@@ -125,8 +126,13 @@ def _run(r: Result, number: int, stack: int) -> dict[str, Any]:
 def _cell(cell: Cell | None) -> dict[str, Any] | None:
     if cell is None:
         return None
-    numbers = {name: _rounded(getattr(cell, name)) for name in ("reward", "reward_std", "cost", "cost_std")}
+    names = ("reward", "reward_std", "cost", "cost_std", "share_above", "cost_cvar")
+    numbers = {name: None if (value := getattr(cell, name)) is None else _rounded(value) for name in names}
     return {**numbers, "solved": cell.solved, "safe": cell.safe, "kept": [cell.safe_parts, cell.parts]}
+
+
+def _at_limits(runs: Sequence[Result], policy: str) -> list[dict[str, Any]]:
+    return [{"limit": limit, **(_cell(cell) or {})} for limit, cell in Cell.at_limits(runs, policy).items()]
 
 
 def _published(paper: Published | None) -> dict[str, float | None] | None:

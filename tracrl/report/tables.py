@@ -8,10 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from tracrl.evaluation.risk import cvar, percent, share_above
 from tracrl.report.cells import Cell, runs_in_words
 from tracrl.report.comparable import precision_marks, protocol_marks
 from tracrl.report.grid import NOTHING, Entry, Grid, Line, Style
 from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
+from tracrl.report.limits import WORST_TENTH
 from tracrl.report.published import CITATION, Published, published_ablations, published_results
 from tracrl.report.results import Floats, Result
 from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
@@ -106,12 +108,15 @@ def statistics_grid(found: Overview, policy: Literal["final", "best"] = "final")
             rewards, costs = strata
             runs = sum(map(len, rewards))
             safe = float(np.mean([np.mean(run) <= 1 for stratum in costs for run in stratum]))
+            episodes = np.concatenate([run for stratum in costs for run in stratum])
             entries = [
                 _interval(bootstrap(rewards, interquartile_mean)),
                 _interval(bootstrap(costs, interquartile_mean)),
                 _interval(bootstrap(rewards, mean)),
                 _interval(bootstrap(costs, mean)),
-                f"{100 * safe:.0f} %",
+                percent(safe),
+                percent(share_above(episodes, 1.0)),
+                f"{cvar(episodes):.2f}",
                 str(runs),
             ]
             lines.append(Line(f"{suite}: {column.label}", tuple(map(Entry, entries))))
@@ -120,10 +125,19 @@ def statistics_grid(found: Overview, policy: Literal["final", "best"] = "final")
         caption=(
             "A run's score is the mean over its episodes. IQM: interquartile mean over all runs of the suite. In "
             f"brackets: {INTERVAL.format(unit=unit_of(found.rows))} A run is safe if its mean normalised cost is at "
-            "most 1.",
+            f"most 1; {WORST_TENTH}.",
         ),
         corner="suite and method",
-        heads=("IQM reward ↑", "IQM cost ↓", "mean reward ↑", "mean cost ↓", "safe runs", "runs"),
+        heads=(
+            "IQM reward ↑",
+            "IQM cost ↓",
+            "mean reward ↑",
+            "mean cost ↓",
+            "safe runs",
+            "above limit",
+            "worst tenth",
+            "runs",
+        ),
         lines=tuple(lines),
         marked=False,
     )
