@@ -15,7 +15,7 @@ from tracrl.report.cells import Cell
 from tracrl.report.collection import collect
 from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
 from tracrl.report.groups import overview
-from tracrl.report.limits import limits_grid, raw_cost
+from tracrl.report.limits import raw_cost, verdicts_grid
 from tracrl.report.page import page_data
 from tracrl.tasks.normalise import normalised_cost
 from tracrl.tasks.table import get_task
@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_each_limit_by_hand(run: Path) -> None:
     found = overview(collect([run]).results)
-    ten, twenty = limits_grid(found).lines
+    ten, twenty = verdicts_grid(found).lines
     assert ten.label == "BallRun, limit 10: TraC"
     assert [entry.text for entry in ten.entries] == ["0.50", "8.00", "20 %", "40.00", "safe"]
     assert [entry.text for entry in twenty.entries] == ["0.50", "21.00", "100 %", "21.00", "UNSAFE"]
@@ -67,12 +67,13 @@ def test_csv_files_and_the_page_have_the_same_numbers(run: Path) -> None:
 
 
 def test_the_command_prints_each_limit_where_they_are_few(run: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", task="CarRun", limits=[10.0], seeds=[0])
     console = Console(file=io.StringIO(), width=120)
-    make_report([run], tmp_path / "report", console, figures=False)
+    make_report([tmp_path / "runs"], tmp_path / "report", console, figures=False)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "Each limit, final policy" in printed
     assert "UNSAFE" in next(line for line in printed.splitlines() if "BallRun, limit 20: TraC" in line)
-    assert "UNSAFE" in (tmp_path / "report" / "tables" / "each-limit.txt").read_text()
+    assert "UNSAFE" in (tmp_path / "report" / "tables" / "verdicts.txt").read_text()
 
 
 @pytest.mark.parametrize("limit", [0.0, 7.0])

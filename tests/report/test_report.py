@@ -48,8 +48,8 @@ def page_data(page: Path) -> dict[str, object]:
 
 def test_everything_is_written(made: Path) -> None:
     tables = {p.name for p in (made / "tables").iterdir()}
-    names = ("main-final", "main-best", "each-limit", "published", "aggregates", "ablation-eta", "ablation-sides")
-    numbers = {"results.csv", "limits.csv", "runs.csv"}
+    names = ("main-final", "main-best", "verdicts", "published", "aggregates", "ablation-eta", "ablation-sides")
+    numbers = {"results.csv", "results-by-limit.csv", "runs.csv"}
     assert tables == {f"{n}.{s}" for n in names for s in ("txt", "md", "tex", "csv")} | numbers
     figures = {p.name for p in (made / "figures").iterdir()}
     drawn = ("solved", "intervals", "scatter-Bullet", "scatter-SafetyGymnasium", "curves-BallRun", "curves-CarGoal1")

@@ -18,7 +18,7 @@ from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
 from tracrl.report.figures import name_of, plot_all
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, find_ablations, overview
-from tracrl.report.limits import limits_grid
+from tracrl.report.limits import verdicts_grid
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
     ablation_grid,
@@ -71,7 +71,7 @@ def make_report(
         grids["main-best"] = main_grid(found, "best")
     grids |= {
         "published": published_grid(found),
-        "each-limit": limits_grid(found),
+        "verdicts": verdicts_grid(found),
         "aggregates": statistics_grid(found),
         **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
     }
@@ -79,7 +79,7 @@ def make_report(
         for suffix, formatted in FORMATS.items():
             _write(out / "tables" / f"{name}.{suffix}", formatted(grid))
     _write(out / "tables" / "results.csv", results_csv(found))
-    _write(out / "tables" / "limits.csv", limits_csv(found))
+    _write(out / "tables" / "results-by-limit.csv", limits_csv(found))
     _write(out / "tables" / "runs.csv", runs_csv(collection.results))
     if figures:
         plot_all(found, ablations, out / "figures")
@@ -89,9 +89,11 @@ def make_report(
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values())))
 
-    few = {"each-limit"} if len(grids["each-limit"].lines) <= FEW_LINES else set()
+    shown = {"suites"}
+    if "limits" not in grids and len(grids["verdicts"].lines) <= FEW_LINES:
+        shown.add("verdicts")
     for i, (name, grid) in enumerate(grids.items()):
-        if i == 0 or name in {"suites", *few} or name.startswith("ablation-"):
+        if i == 0 or name in shown or name.startswith("ablation-"):
             console.print("" if i == 0 else "\n", end="")
             grid.show(console)
     for sentence in collection.unreadable:

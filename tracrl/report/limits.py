@@ -24,7 +24,7 @@ def at_limits(found: Overview, policy: str) -> Iterator[tuple[Row, Column, float
                 yield row, column, limit, cell
 
 
-def limits_grid(found: Overview, policy: Literal["final", "best"] = "final") -> Grid:
+def verdicts_grid(found: Overview, policy: Literal["final", "best"] = "final") -> Grid:
     """A line for each task, method and limit. Costs are as they are, as the limit is."""
     lines = []
     for row, column, limit, cell in at_limits(found, policy):
