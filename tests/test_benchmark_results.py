@@ -7,8 +7,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from tracrl.report.committed import read_committed, read_table
+from tracrl.report.figures import scored_suites
 from tracrl.tasks.table import all_tasks
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +31,16 @@ def test_the_pages_show_what_the_scores_say(tool: ModuleType) -> None:
         text = page.read_text(encoding="utf-8")
         assert "<!-- end of " in text
         assert tool.page_with_tables(text) == text, "write it anew: python tools/benchmark_results.py docs"
+
+
+def test_the_pictures_show_what_the_scores_say(tool: ModuleType) -> None:
+    found, _ = tool.benchmark()
+    for suite in scored_suites(found):
+        with Image.open(tool.scatter_of(suite)) as picture:
+            assert picture.text["numbers"] == tool.numbers_of(found, suite), (  # type: ignore[attr-defined]
+                "draw it anew: python tools/benchmark_results.py docs"
+            )
+        assert f"(results/{tool.scatter_of(suite).name})" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 def test_every_run_has_its_episodes_and_says_where_its_data_came_from(tool: ModuleType) -> None:

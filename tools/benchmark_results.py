@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from tracrl.data.locate import load_dataset
 from tracrl.data.summary import summarise
 from tracrl.files import replacing
 from tracrl.report.benchmark import benchmark_tables
-from tracrl.report.committed import COLUMNS, read_committed, read_table
-from tracrl.report.groups import overview
+from tracrl.report.committed import COLUMNS, Committed, read_committed, read_table
+from tracrl.report.figures import plot_scatter, scored_suites
+from tracrl.report.groups import Overview, overview
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -106,17 +112,47 @@ def key_of(row: Row) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in ["task", "method", "preset", "standardise", "limit", "seed", "fingerprint"])
 
 
+def benchmark() -> tuple[Overview, Committed]:
+    committed = read_committed(RESULTS)
+    return overview(committed.results).with_all_tasks(), committed
+
+
 def page_with_tables(text: str) -> str:
     """The page with each table that it shows anew between its marks."""
-    committed = read_committed(RESULTS)
-    found = overview(committed.results).with_all_tasks()
-    for name, grid in benchmark_tables(found, committed).items():
+    for name, grid in benchmark_tables(*benchmark()).items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         if begin in text:
             before, _, rest = text.partition(begin)
             _, _, after = rest.partition(end)
             text = f"{before}{begin}\n\n{grid.markdown(title=False)}\n{end}{after}"
     return text
+
+
+def numbers_of(found: Overview, suite: str) -> str:
+    """A hash of what a suite's scatter plot shows. Its file carries it, so a test can tell whether it is up to date."""
+    cells = [
+        (row.label, column.label, f"{cell.reward:.4f}", f"{cell.cost:.4f}", cell.safe)
+        for row in found.rows
+        for column in found.columns
+        if row.suite == suite and (cell := found.cell(row, column, "final")) is not None
+    ]
+    return hashlib.blake2b(json.dumps(cells).encode(), digest_size=8).hexdigest()
+
+
+def draw_scatters() -> None:
+    found, _ = benchmark()
+    for suite in scored_suites(found):
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = Path(folder) / "scatter"
+            plot_scatter(found, suite, drawn)
+            told = PngInfo()
+            told.add_text("numbers", numbers_of(found, suite))
+            with Image.open(drawn.with_suffix(".png")) as picture:  # few colours: a third of the size
+                picture.convert("RGB").quantize(128).save(scatter_of(suite), pnginfo=told, optimize=True)
+
+
+def scatter_of(suite: str) -> Path:
+    return ROOT / "docs" / "results" / f"benchmark-{suite}.png"
 
 
 def main() -> None:
@@ -133,6 +169,7 @@ def main() -> None:
     else:
         for page in PAGES:
             page.write_text(page_with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+        draw_scatters()
 
 
 if __name__ == "__main__":

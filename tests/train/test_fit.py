@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -532,6 +533,24 @@ def test_evaluated_on_the_way_final_and_best_are_kept_apart(tmp_path: Path) -> N
     for name in ("scores.json", "best_scores.json", "best.safetensors", "evaluations.csv"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
     assert resumed.best is not None
+
+
+def test_a_last_policy_that_is_the_best_one_plays_its_final_episodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[bool] = []
+    evaluate = Evaluator.evaluate
+
+    def counted(self: Evaluator, *given: Any, on_the_way: bool = False, **options: Any) -> Any:
+        played.append(on_the_way)
+        return evaluate(self, *given, on_the_way=on_the_way, **options)
+
+    monkeypatch.setattr(Evaluator, "evaluate", counted)
+    method = TraC.preset(preset="fast", updates=20, clone_updates=10, batch_size=4)
+    evaluator = Evaluator("BallRun", episodes=1)
+    run = fit(method, tracrl.load_dataset("BallRun"), limits=[10], evaluations=1, evaluator=evaluator)
+    assert played == [True, False]
+    assert run.scores is not None
+    assert run.best_scores is not None
+    assert np.array_equal(run.scores.returns, run.best_scores.returns)
 
 
 class StopInEvaluation(Silence):

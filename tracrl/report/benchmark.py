@@ -56,12 +56,11 @@ def suites_grid(found: Overview) -> Grid:
     lines = []
     for suite in (*found.suites(), EVERY_SUITE):
         for rows, columns in found.compared(None if suite == EVERY_SUITE else suite):
-            means = {c: _mean(found, rows, c) for c in columns}
-            best = best_of(list(means.values()))
-            for column, mean in means.items():
+            for column in columns:
+                mean = _mean(found, rows, column)
                 cells = [found.cell(row, column, "final") for row in rows]
                 safe, runs = _safe_runs(found, rows, column)
-                style = style_of(mean, best)
+                style = style_of(mean, None)
                 entries = (
                     Entry(f"{mean.reward:.2f}", style),
                     Entry(f"{mean.cost:.2f}", style),

@@ -22,7 +22,6 @@ from tracrl.report.limits import verdicts_grid
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
     ablation_grid,
-    limits_grid,
     main_grid,
     published_grid,
     statistics_grid,
@@ -64,8 +63,6 @@ def make_report(
 
     clouds = {f"data-{name_of(row)}": (row, episodes) for episodes in data for row in [row_of(found, episodes)]}
 
-    if not grids and len(found.rows) == 1:
-        grids["limits"] = limits_grid(found)
     grids["main-final"] = main_grid(found, "final")
     if any(result.best_rewards is not None for result in collection.results):
         grids["main-best"] = main_grid(found, "best")

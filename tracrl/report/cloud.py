@@ -12,7 +12,7 @@ from tracrl.errors import TracrlError
 from tracrl.report.figures import colour_of, panels
 from tracrl.report.groups import Overview, Row
 from tracrl.report.labels import place_labels
-from tracrl.report.results import Floats, Result
+from tracrl.report.limits import raw_cost
 from tracrl.report.run_figures import SAFE_COLOUR
 from tracrl.tasks.normalise import normalised_reward
 from tracrl.tasks.table import get_task
@@ -37,7 +37,9 @@ def plot_cloud(found: Overview, row: Row, data: Episodes, path: Path) -> None:
     title = f"{row.label}: {len(rewards)} episodes in the data, and where each method ends (reward / cost)"
     with panels(path, 1, len(limits), title, 3.9, 3.9) as (line,):
         runs = [run for cell in cells.values() for run in cell]
-        right = 1.06 * float(np.concatenate([data.total_costs, *map(raw_costs, runs)]).max())
+        right = 1.06 * float(
+            np.concatenate([data.total_costs, *(raw_cost(run.costs, run.limit) for run in runs)]).max()
+        )
         everything = np.concatenate([rewards, *(run.rewards for run in runs)])
         low, high = float(everything.min()), float(everything.max())
         for axes, limit in zip(line, limits, strict=True):
@@ -57,7 +59,7 @@ def plot_cloud(found: Overview, row: Row, data: Episodes, path: Path) -> None:
                 mine = [run for run in cell if run.limit == limit]
                 if not mine:
                     continue
-                costs = np.concatenate([raw_costs(run) for run in mine])
+                costs = np.concatenate([raw_cost(run.costs, run.limit) for run in mine])
                 scores = np.concatenate([run.rewards for run in mine])
                 colour = colour_of(found, column)
                 axes.scatter(costs, scores, s=14, color=colour, alpha=0.35, lw=0, zorder=3)
@@ -65,8 +67,3 @@ def plot_cloud(found: Overview, row: Row, data: Episodes, path: Path) -> None:
                 axes.scatter(*means[column], s=110, color=colour, edgecolor="white", lw=1.4, zorder=4)
             names = [f"{column.label}\n{reward:.2f} / {cost:.0f}" for column, (cost, reward) in means.items()]
             place_labels(axes, list(means.values()), names, size=9, colours=[colour_of(found, c) for c in means], dot=7)
-
-
-def raw_costs(result: Result) -> Floats:
-    """Costs as the simulator counts them."""
-    return result.costs * result.limit if result.limit else result.costs - 1

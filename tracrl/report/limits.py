@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tracrl.evaluation.risk import percent
 from tracrl.report.cells import Cell
 from tracrl.report.grid import NOTHING, Entry, Grid, Line
 from tracrl.report.groups import Column, Overview, Row
+from tracrl.report.results import Floats
 
+Number = TypeVar("Number", float, Floats)
 WORST_TENTH = (
     "above limit: share of the episodes that cost more than their limit; worst tenth: mean cost of the worst 10 % of "
     "the episodes (CVaR), the last of them in part where that is no whole number, and at least one of them"
@@ -44,8 +46,8 @@ def verdicts_grid(found: Overview, policy: Literal["final", "best"] = "final") -
     )
 
 
-def raw_cost(cost: float, limit: float) -> float:
-    """A normalised cost in the limit's own unit."""
+def raw_cost(cost: Number, limit: float) -> Number:
+    """A normalised cost, or an array of them, in the limit's own unit."""
     return cost * (limit or 1.0) - (limit == 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -60,19 +59,6 @@ def main_grid(found: Overview, policy: Literal["final", "best"]) -> Grid:
         under=("reward ↑", "cost ↓"),
         notes=found.notes,
     )
-
-
-def limits_grid(found: Overview) -> Grid:
-    """Our numbers at each limit, and over all of them."""
-    lines: list[Line] = []
-    for row in found.rows:
-        runs = {column: found.results.get((row, column), ()) for column in found.columns}
-        for limit in sorted({run.limit for mine in runs.values() for run in mine}):
-            at_limit = [[run for run in runs[column] if run.limit == limit] for column in found.columns]
-            lines.append(_line(f"{row.label}, limit {limit:g}", [Cell.of(mine, "final") for mine in at_limit]))
-        cells = [found.cell(row, column, "final") for column in found.columns]
-        lines.append(_line(f"{row.label}, all limits", cells, average=True))
-    return replace(main_grid(found, "final"), title=f"Normalised reward and cost, {FINAL}", lines=tuple(lines))
 
 
 def published_grid(found: Overview) -> Grid:

@@ -236,7 +236,8 @@ class Loop:
         if self.evaluator is not None:
             scores = self.score(policy, stop, on_the_way=False)
             if self.best is not None:
-                best_scores = self.score(self.best, stop, on_the_way=False)
+                last_is_best = all(np.array_equal(policy.tensors[name], t) for name, t in self.best.tensors.items())
+                best_scores = scores if last_is_best else self.score(self.best, stop, on_the_way=False)
         if self.directory is not None:
             self.checkpoint()
             if self.best is not None:
