@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.report.chromium import Chromium
+from tests.report.made_up_estimates import write_estimates
 from tests.study.made_up import write_run
 from tracrl.evaluation.scores import EvaluationProtocol
 from tracrl.report.build import make_report
@@ -34,6 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for eta in (0.5, 1.0):
         write_run(out, eta=eta, reward=0.5, cost=0.6)
     write_run(out, clone_updates=0, reward=0.1, cost=2.5)
+    write_estimates(next(path for path in sorted(out.iterdir()) if path.name.startswith("CarRun-trac")))
     (write_run(out, eta=2.0) / "policy.safetensors").unlink()
     (write_run(out, eta=1.5) / "scores.json").write_text("<b>no scores</b>")
     return make_report([out], None, Console(file=io.StringIO()), figures=False)
@@ -297,3 +299,17 @@ def test_each_limit_has_its_verdict(desk: Chromium) -> None:
     assert told == ["UNSAFE"] * 3, "BC-All at four times the limit"
     shares = desk.js("[...document.querySelectorAll('#verdicts tbody tr')].map(row => row.cells[3].textContent)")
     assert shares == ["100 %"] * 3
+
+
+def test_estimates_stand_beside_scores_with_what_they_rest_on(desk: Chromium) -> None:
+    cells = "JSON.parse(document.getElementById('data').textContent).cells"
+    with_them = desk.js(f"{cells}.findIndex(cell => cell.runs.some(run => run.estimated))")
+    without = desk.js(f"{cells}.findIndex(cell => !cell.runs.some(run => run.estimated))")
+    desk.js(f"location.hash = 'cell={with_them}'")
+    desk.until("document.querySelectorAll('#estimates tbody tr').length === 9")
+    text = desk.js("document.querySelector('#estimates').textContent")
+    assert "90 % intervals" in text
+    assert "were held out" in text
+    assert "Assumed: " in text
+    desk.js(f"location.hash = 'cell={without}'")
+    desk.until("document.querySelector('#estimates') === null")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from tracrl.report.cloud import plot_cloud, row_of
 from tracrl.report.collection import Collection, collect
 from tracrl.report.committed import is_committed, read_committed
 from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
+from tracrl.report.estimated import estimated_of, estimates_grid
 from tracrl.report.figures import name_of, plot_all
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, find_ablations, overview
@@ -72,6 +74,10 @@ def make_report(
         "aggregates": statistics_grid(found),
         **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
     }
+    estimated, problems = estimated_of(collection.results)
+    collection = replace(collection, notes=(*collection.notes, *problems))
+    if estimated:
+        grids["estimates"] = estimates_grid(collection.results, estimated)
     for name, grid in grids.items():
         for suffix, formatted in FORMATS.items():
             _write(out / "tables" / f"{name}.{suffix}", formatted(grid))
@@ -84,7 +90,7 @@ def make_report(
             plot_cloud(found, row, episodes, out / "figures" / name)
     _write(out / "unreadable.txt", "".join(f"{sentence}\n" for sentence in collection.unreadable))
     page = out / "report.html"
-    _write(page, make_page(collection, found, ablations, list(grids.values())))
+    _write(page, make_page(collection, found, ablations, list(grids.values()), estimated))
 
     shown = {"suites"}
     if "limits" not in grids and len(grids["verdicts"].lines) <= FEW_LINES:

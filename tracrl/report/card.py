@@ -98,7 +98,7 @@ def _table(known: Known) -> Iterator[str]:
     places = [known.estimated(i) for i in range(len(known.policy))]
     scored = [known.scored(i) for i in range(len(known.policy))]
     heads = ["limit", "seed"]
-    heads += ["estimated return", "estimated cost", "shown to be within", "out of data"] if any_of(places) else []
+    heads += ["estimated return", "estimated cost", "shown within limit", "out of data"] if any_of(places) else []
     heads += ["played return", "played cost"] if any_of(scored) else []
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---:|' * len(heads)}"
@@ -127,7 +127,7 @@ def _basis(known: Known) -> Iterator[str]:
         yield (
             f"**Estimated** from {estimates.data['episodes']:,} logged episodes of at most {estimates.data['horizon']} "
             f"steps (fingerprint `{estimates.data['fingerprint']}`), nothing was played; in brackets "
-            f"{estimates.confidence:.0%} intervals; shown to be within: the upper bound of the cost at "
+            f"{estimates.confidence:.0%} intervals; shown within limit: the upper bound of the cost at "
             f"{estimates.confidence:.0%} confidence is at most the limit."
         )
         yield ""

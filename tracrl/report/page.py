@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import tracrl
+from tracrl.ope.estimates import ASSUMPTIONS
 from tracrl.report.cells import Cell
 from tracrl.report.collection import Collection
+from tracrl.report.estimated import Estimated
 from tracrl.report.figures import COLOURS, colour_number
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, Overview, Row, overview
@@ -21,16 +23,24 @@ from tracrl.report.tables import published_value, strata_of_runs
 from tracrl.study.studies import STUDIES, shown
 
 
-def make_page(collection: Collection, found: Overview, ablations: Sequence[Ablation], grids: Sequence[Grid]) -> str:
+def make_page(
+    collection: Collection,
+    found: Overview,
+    ablations: Sequence[Ablation],
+    grids: Sequence[Grid],
+    estimated: Mapping[str, Estimated] | None = None,
+) -> str:
     """The whole page as text."""
     template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # Inside a script element only "<" could end it early.
-    data = json.dumps(page_data(collection, found, ablations), ensure_ascii=False, allow_nan=False)
+    data = json.dumps(page_data(collection, found, ablations, estimated or {}), ensure_ascii=False, allow_nan=False)
     tables = "\n".join(_table(grid, i == 0) for i, grid in enumerate(grids))
     return template.replace("%TABLES%", tables).replace("%DATA%", data.replace("<", "\\u003c"))
 
 
-def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablation]) -> dict[str, Any]:
+def page_data(
+    collection: Collection, found: Overview, ablations: Sequence[Ablation], estimated: Mapping[str, Estimated]
+) -> dict[str, Any]:
     """What the page's script works with."""
     results = collection.results
     everything = overview(results)  # with variants of settings and data, which the main table leaves out
@@ -48,7 +58,7 @@ def page_data(collection: Collection, found: Overview, ablations: Sequence[Ablat
                 continue
             told = []
             for r in runs:
-                told.append(_run(r, number, numbers[r.stack.path, r.stack.identity]))
+                told.append(_run(r, number, numbers[r.stack.path, r.stack.identity], estimated.get(r.key)))
                 number += 1
             paper = published_results().get((row.task, column.title))
             cells.append(
@@ -109,7 +119,7 @@ def _row(row: Row, label: str, order: int) -> dict[str, Any]:
     }
 
 
-def _run(r: Result, number: int, stack: int) -> dict[str, Any]:
+def _run(r: Result, number: int, stack: int, estimated: Estimated | None) -> dict[str, Any]:
     best = r.scored("best")
     return {
         "id": number,
@@ -118,8 +128,20 @@ def _run(r: Result, number: int, stack: int) -> dict[str, Any]:
         "seed": r.seed,
         "final": [_rounded(r.rewards.mean()), _rounded(r.costs.mean())],
         "best": None if best is None else [_rounded(best[0].mean()), _rounded(best[1].mean())],
+        "estimated": None if estimated is None else _estimated(estimated),
         "curve": [[step, _rounded(reward), _rounded(cost)] for step, reward, cost in r.curve],
         "loss": [[step, _rounded(loss)] for step, loss in r.losses],
+    }
+
+
+def _estimated(one: Estimated) -> dict[str, Any]:
+    return {
+        "reward": [_rounded(value) for value in one.reward],
+        "cost": [_rounded(value) for value in one.cost],
+        "shown": one.shown,
+        "confidence": one.confidence,
+        "ood": _rounded(one.ood_share),
+        "basis": " ".join((*one.notes, ASSUMPTIONS)),
     }
 
 
