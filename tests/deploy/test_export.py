@@ -24,6 +24,7 @@ from tracrl.methods.bear_lag import BEARLag
 from tracrl.methods.cdt import CDT
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Compute, Method, RunSpec
+from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.base import KINDS, Floats, Policy, PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 
@@ -62,7 +63,7 @@ def properties(path: Path) -> dict[str, str]:
 
 def test_every_kind_is_exported_or_refused() -> None:
     ours = {kind for kind, policy in KINDS.items() if policy.__module__.startswith("tracrl.")}
-    assert ours - set(EXPORTERS) == {"transformer"}
+    assert ours - set(EXPORTERS) == {"transformer", "switching"}
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -105,6 +106,56 @@ def test_units_and_action_boxes_are_inside(
     assert (found <= np.float32(high)).all()
 
 
+def any_limit(lowest: float = 0.7, highest: float = 40.0, unit: float = 2.0) -> AnyLimitPolicy:
+    generator = np.random.default_rng(0)
+    tensors = {
+        f"weight{i}": generator.normal(size=(2, *s)).astype(np.float32) for i, s in enumerate([(4, 16), (16, 2)])
+    }
+    tensors |= {f"bias{i}": generator.normal(size=(2, 1, s)).astype(np.float32) for i, s in enumerate([16, 2])}
+    for tensor in tensors.values():
+        tensor[1] = tensor[0]  # one network at two limits
+    metadata = PolicyMetadata(
+        "trac-any", (10.0, 20.0), (0, 0), (-1.0, -1.0), (1.0, 1.0), None, (1.0, 2.0, 3.0), (2.0, 1.0, 1.0), 1.0, unit
+    )
+    return AnyLimitPolicy(metadata, tensors, lowest=lowest, highest=highest)
+
+
+def test_a_policy_for_every_limit_is_told_it(tmp_path: Path) -> None:
+    policy, path = any_limit(), tmp_path / "policy.onnx"
+    assert tracrl.export(policy[0], path, states=STATES) <= 1e-5
+    lowest, highest = policy.limit_range
+    for limit in (lowest, 1.5, 20.0, highest):
+        given = np.full((len(STATES), 1), limit, np.float32)
+        expected = policy[0].act(STATES, limit=max(float(np.float32(limit)), lowest))
+        np.testing.assert_allclose(act(path, STATES, cost_limit=given), expected, atol=1e-5)
+    given = np.full((len(STATES), 1), 2 * highest, np.float32)
+    with pytest.warns(match="above those"):
+        expected = policy[0].act(STATES, limit=2 * highest)
+    np.testing.assert_allclose(act(path, STATES, cost_limit=given), expected, atol=1e-5)
+    for limit in (lowest / 2, -1.0, np.nan):
+        assert np.isnan(act(path, STATES, cost_limit=np.full_like(given, limit))).all(), (
+            "it has not learnt to keep to it"
+        )
+    known = properties(path)
+    assert json.loads(known["limit_range"]) == [lowest, highest]
+    assert "limit" not in known
+    tracrl.export(policy[0].at(20.0), path)
+    np.testing.assert_allclose(act(path, STATES), policy[0].act(STATES, limit=20.0), atol=1e-5)
+    assert properties(path)["limit"] == "20.0"
+
+
+def test_the_command_exports_it_whole_or_at_one_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, path = tmp_path / "policy.safetensors", tmp_path / "policy.onnx"
+    any_limit().save(file)
+    assert main(["export", str(file), "--out", str(path)]) == 0
+    assert "it takes cost_limit (batch, 1)" in capsys.readouterr().out
+    assert "limit_range" in properties(path)
+    assert main(["export", str(file), "--out", str(path), "--limit", "15"]) == 0
+    assert properties(path)["limit"] == "15.0"
+    assert main(["export", str(file), "--out", str(path), "--limit", "0.1"]) == 1
+    assert "below those that this policy was trained for" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
 def test_no_action_follows_from_what_is_no_number(strange: float, tmp_path: Path) -> None:
     tracrl.export(mlp(), tmp_path / "policy.onnx")
@@ -121,7 +172,7 @@ def test_what_is_refused_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.
         tracrl.export(trained(METHODS[0]), path)
     with pytest.raises(TracrlError, match=r"ends in \.onnx"):
         tracrl.export(mlp(), tmp_path / "policy.pt")
-    with pytest.raises(TracrlError, match="remembers its episode"):
+    with pytest.raises(TracrlError, match="keeps account of what"):
         tracrl.export(trained(CDT(batch_size=2, width=8, layers=1, heads=2))[0], path)
     with pytest.raises(TracrlError, match=r"expected \(n, 3\)"):
         tracrl.export(mlp(), path, states=STATES[:, :2])
@@ -172,7 +223,7 @@ def test_the_command_says_what_is_known(run: Path, tmp_path: Path, capsys: pytes
     assert known["data_fingerprint"] == json.loads((run / "config.json").read_text())["data"]["fingerprint"]
     assert "not shown to be safe" in known["safety"]
     assert "same action" in json.loads(known["warnings"])[0]
-    assert "estimates" not in known
+    assert json.loads(known["estimates"]) == []
 
 
 def test_estimates_go_with_the_policy_they_are_of(run: Path, tmp_path: Path) -> None:
@@ -181,7 +232,7 @@ def test_estimates_go_with_the_policy_they_are_of(run: Path, tmp_path: Path) -> 
     estimates.save(run / "estimates.json")
     assert main(["export", str(run), "--out", str(path), "--limit", "2"]) == 0
     known = properties(path)
-    assert json.loads(known["estimates"])["cost"] == 1.0
+    assert json.loads(known["estimates"])[0]["cost"] == 1.0
     assert known["safety"].startswith("Estimated from the log alone: Passed for a limit of 2.")
     assert "90% confidence" in known["safety"]
     assert "Assumed: " in known["safety"]

@@ -20,7 +20,8 @@ class ExportOptions:
     out: Path
     """the file to write, such as policy.onnx"""
     limit: float | None = None
-    """the policy that was trained for this cost limit, where the run holds several"""
+    """the policy that was trained for this cost limit, where the run holds several; of one that serves every limit,
+    its policy for this one, where the file would take cost_limit as a second input"""
     seed: int | None = None
     """the policy of this seed, where the run holds several"""
     data: str | None = None
@@ -33,6 +34,7 @@ def export(options: ExportOptions) -> int:
     from tracrl.deploy.about import Known
     from tracrl.deploy.export import STATES
     from tracrl.deploy.export import export as write
+    from tracrl.deploy.kinds import exporter_of
     from tracrl.methods.registry import get_method
 
     if options.out.suffix != ".onnx":
@@ -40,22 +42,19 @@ def export(options: ExportOptions) -> int:
     if options.method is not None:
         get_method(options.method)  # whose file defines the policy's kind
     known = Known.of(options.run)
-    place = known.place(options.limit, options.seed)
+    policy, about = known.to_export(options.limit, options.seed)
     data = known.data(options.data)
-    policy = known.policy[place]
-    difference = write(
-        policy,
-        options.out,
-        about=known.for_export(place),
-        states=None if data is None else data.observations,
-    )
-    limit, seed = policy.metadata.limits[0], policy.metadata.seeds[0]
+    difference = write(policy, options.out, about=about, states=None if data is None else data.observations)
+    takes = exporter_of(policy).how_to_call()
+    which = f"limit {policy.metadata.limits[0]:g}, " if "cost_limit" not in takes else ""
     tried = f"{STATES:,} random states" if data is None else f"{STATES:,} random states and states of {data.name}"
-    console.print(f"{options.out}: {policy.metadata.method}, limit {limit:g}, seed {seed}", soft_wrap=True)
+    console.print(f"{options.out}: {policy.metadata.method}, {which}seed {policy.metadata.seeds[0]}", soft_wrap=True)
+    if takes:
+        console.print(f"Beside observation it takes {takes}.", soft_wrap=True)
     console.print(f"Its actions in onnxruntime are the policy's, to {difference:.1e} of half the action box ({tried}).")
     for sentence in known.warnings:
         console.print(f"Warning: {sentence}", style="red", soft_wrap=True)
-    console.print(known.safety(place), soft_wrap=True)
+    console.print(about["safety"], soft_wrap=True)
     return 0
 
 

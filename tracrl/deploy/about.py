@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates
 from tracrl.ope.gate import gate
+from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.train.directory import RunDirectory
@@ -50,13 +51,20 @@ class Known:
             Estimates.load(directory.estimates) if directory.estimates.exists() else None,
         )
 
-    def place(self, limit: float | None, seed: int | None) -> int:
-        """Which policy of the stack is meant."""
+    def to_export(self, limit: float | None, seed: int | None) -> tuple[Policy, dict[str, Any]]:
+        """The one policy that is meant, and what is known of it."""
         metadata = self.policy.metadata
         pairs = list(zip(metadata.limits, metadata.seeds, strict=True))
         found = [i for i, (its, own) in enumerate(pairs) if limit in (None, its) and seed in (None, own)]
+        if isinstance(self.policy, AnyLimitPolicy):  # a seed's policies are one, told the limit
+            of_seed = [i for i, own in enumerate(metadata.seeds) if seed in (None, own)]
+            if of_seed and len(self.policy[of_seed].networks()) == 1:
+                one = self.policy[of_seed[0]]
+                if limit is None:
+                    return one, self.for_export(of_seed)
+                return one.at(limit), self.for_export(found)
         if len(found) == 1:
-            return found[0]
+            return self.policy[found[0]], self.for_export(found)
         there = "; ".join(f"--limit {limit:g} --seed {seed}" for limit, seed in pairs[:12])
         what = "holds none of this limit and seed" if not found else f"holds {len(found)} such policies"
         raise TracrlError(f"{self.path} {what}: name one of {there}{' and more' if len(pairs) > 12 else ''}.")
@@ -67,6 +75,7 @@ class Known:
         if scores is None or (scores.limits, scores.seeds) != (metadata.limits, metadata.seeds):
             return None
         return {
+            "limit": metadata.limits[place],
             "environment": scores.protocol.env if scores.protocol else scores.task,
             "episodes": int(scores.returns.shape[1]),
             "return": float(scores.returns[place].mean()),
@@ -93,31 +102,34 @@ class Known:
             )
         return " ".join(said or [NOT_SHOWN])
 
-    def for_export(self, place: int) -> dict[str, Any]:
-        """Metadata of an exported file."""
-        known: dict[str, Any] = {"safety": self.safety(place), "policy_fingerprint": self.policy.fingerprints()[place]}
+    def for_export(self, places: Sequence[int]) -> dict[str, Any]:
+        """Metadata of an exported file: of one policy, or of one that takes several limits at each of them."""
+        known: dict[str, Any] = {"safety": " ".join(dict.fromkeys(map(self.safety, places))) or NOT_SHOWN}
         if self.config is not None:
             known["data_fingerprint"] = self.config["data"].get("fingerprint", "")
             known["data_episodes"] = self.config["data"].get("episodes", 0)
             known["data_file"] = self.config["data_source"].get("file", "")
             known["trained_with"] = f"tracrl {self.config['versions'].get('tracrl', 'of an unknown version')}"
             known["warnings"] = list(self.warnings)
-        if (scored := self.scored(place)) is not None:
-            known["scores"] = scored
-        if (i := self.estimated(place)) is not None and self.estimates is not None:
-            estimates = self.estimates
-            known["estimates"] = {
-                "return": float(estimates.returns[i]),
-                "return_interval": estimates.return_intervals[i].tolist(),
-                "cost": float(estimates.costs[i]),
-                "cost_interval": estimates.cost_intervals[i].tolist(),
-                "confidence": estimates.confidence,
-                "out_of_data": float(estimates.ood_shares[i]),
-                "data": dict(estimates.data),
-                "notes": list(estimates.notes),
-                "assumptions": ASSUMPTIONS,
-            }
+        known["scores"] = [scored for place in places if (scored := self.scored(place)) is not None]
+        known["estimates"] = [self._estimate(i) for place in places if (i := self.estimated(place)) is not None]
         return known
+
+    def _estimate(self, i: int) -> dict[str, Any]:
+        estimates = self.estimates
+        assert estimates is not None
+        return {
+            "limit": estimates.limits[i],
+            "return": float(estimates.returns[i]),
+            "return_interval": estimates.return_intervals[i].tolist(),
+            "cost": float(estimates.costs[i]),
+            "cost_interval": estimates.cost_intervals[i].tolist(),
+            "confidence": estimates.confidence,
+            "out_of_data": float(estimates.ood_shares[i]),
+            "data": dict(estimates.data),
+            "notes": list(estimates.notes),
+            "assumptions": ASSUMPTIONS,
+        }
 
     def data(self, source: str | None = None) -> Episodes | None:
         """The log: what is named, else the data of the run, where they are at hand."""

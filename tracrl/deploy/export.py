@@ -41,7 +41,7 @@ def export(
     if path.suffix != ".onnx":
         raise TracrlError(f"The file is to be {str(path)!r}; expected a name that ends in .onnx.")
     exporter = exporter_of(policy[0])
-    content = _model(exporter, {**_of_policy(policy), **(about or {})})
+    content = _model(exporter, {**_of_policy(policy), **exporter.about(), **(about or {})})
     difference = _check(exporter, content, _states(policy, states))
     with replacing(path) as aside:
         aside.write_bytes(content)
@@ -65,14 +65,15 @@ def _model(exporter: Exporter, about: Mapping[str, Any]) -> bytes:
     # Layers may make a number of what is none; the caller must see that no action follows from it.
     strange = graph.node("Or", graph.node("IsNaN", observation), graph.node("IsInf", observation))
     any_strange = graph.node("ReduceMax", graph.cast(strange, np.float32), axes=[1], keepdims=1)
-    action = graph.node("Where", graph.cast(any_strange, np.bool_), graph.constant(np.nan), action)
-    if more := exporter.how_to_call():
-        about = {**about, "inputs": more}
+    refused = graph.cast(any_strange, np.bool_)
+    for more in exporter.refused:
+        refused = graph.node("Or", refused, more)
+    action = graph.node("Where", refused, graph.constant(np.nan), action)
+    if inputs := exporter.how_to_call():
+        about = {**about, "inputs": inputs}
     properties = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
-    sentence = (
-        f"{metadata.method}, trained for a cost limit of {metadata.limits[0]:g} (seed {metadata.seeds[0]}). "
-        f"{about['safety']}"
-    )
+    limit = f"a cost limit of {about['limit']:g}" if "limit" in about else "any cost limit that it is told"
+    sentence = f"{metadata.method} for {limit} (seed {metadata.seeds[0]}). {about['safety']}"
     return graph.model(action, "action", (BATCH, len(low)), properties, sentence)
 
 
@@ -81,7 +82,6 @@ def _of_policy(policy: Policy) -> dict[str, Any]:
     return {
         "tracrl_version": tracrl.__version__,
         "method": metadata.method,
-        "limit": metadata.limits[0],
         "seed": metadata.seeds[0],
         "task": metadata.task or "",
         "action_low": list(metadata.action_low),

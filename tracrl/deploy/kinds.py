@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tracrl.deploy.graph import Graph
 from tracrl.errors import TracrlError
 from tracrl.nets.ranges import LATENT_RANGE, LOG_STD_RANGE
+from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.base import Floats, Policy
 from tracrl.policies.layers import layers_of
 
@@ -30,6 +31,8 @@ class Exporter(ABC):
     def __init__(self, policy: Policy):
         self.policy = policy
         self.tensors = {key: tensor[0] for key, tensor in policy.tensors.items()}
+        self.refused: list[str] = []
+        """of the graph's values, those that are true (batch, 1) where no action may follow"""
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -47,14 +50,18 @@ class Exporter(ABC):
         """Said of inputs beside the observation."""
         return ""
 
+    def about(self) -> dict[str, Any]:
+        """Metadata of this kind."""
+        return {"limit": self.policy.metadata.limits[0]}
+
 
 def exporter_of(policy: Policy) -> Exporter:
     """The exporter of a single policy, or the reason why there is none."""
     kind = getattr(policy, "kind", type(policy).__name__)
-    if kind == "transformer":
+    if type(policy).observe is not Policy.observe:
         raise TracrlError(
-            "A transformer's policy remembers its episode and counts what its steps brought, so its action is no "
-            "function of the observation and it cannot be exported: deploy policy.safetensors itself "
+            f"A policy of {policy.metadata.method} keeps account of what the steps of its episode brought, so its "
+            "action is no function of the observation and it cannot be exported: deploy policy.safetensors itself "
             "(tracrl.load_policy needs NumPy alone, no torch)."
         )
     if kind not in EXPORTERS:
@@ -72,6 +79,47 @@ class MLPExporter(Exporter):
 
     def scaled_action(self, graph: Graph, seen: str) -> str:
         return graph.node("Tanh", graph.layers(layers_of(self.tensors), seen))
+
+
+class AnyLimitExporter(Exporter):
+    """An MLP that is told the limit: the input ``cost_limit`` (batch, 1), of each state's episode."""
+
+    kind = "any-limit-mlp"
+    policy: AnyLimitPolicy
+
+    def scaled_action(self, graph: Graph, seen: str) -> str:
+        given = graph.cast(graph.input("cost_limit", (BATCH, 1)), np.float64)
+        lowest, highest = self.policy.limit_range
+
+        def number(value: float) -> str:
+            return graph.constant(value, np.float64)
+
+        # A limit that is lower than any of the training was not learnt; what float32 does to the lowest is let pass.
+        self.refused.append(graph.node("Not", graph.node("GreaterOrEqual", given, number(lowest - 1e-6 * abs(lowest)))))
+        share = graph.node("Div", graph.node("Sub", given, number(lowest)), number(highest - lowest))
+        root = graph.node("Sqrt", graph.node("Clip", share, number(0.0), number(1.0)))
+        told = graph.node("Sub", graph.node("Mul", root, number(2.0)), number(1.0))
+        joint = graph.node("Concat", seen, graph.cast(told, np.float32), axis=1)
+        return graph.node("Tanh", graph.layers(layers_of(self.tensors), joint))
+
+    def ask(self, states: Floats, generator: np.random.Generator) -> tuple[Floats, Mapping[str, Floats]]:
+        lowest, highest = self.policy.limit_range
+        parts = np.array_split(states, 8)
+        limits = np.linspace(lowest, highest, len(parts))
+        given = np.repeat(limits.astype(np.float32), [len(part) for part in parts])[:, None]
+        asked = limits.astype(np.float32).astype(np.float64).clip(lowest, highest)
+        actions = [self.policy.act(part, limit=float(limit)) for part, limit in zip(parts, asked, strict=True)]
+        return np.concatenate(actions), {"cost_limit": given}
+
+    def how_to_call(self) -> str:
+        lowest, highest = self.policy.limit_range
+        return (
+            f"cost_limit (batch, 1): what an episode may cost, from {lowest:g} to {highest:g}; below that the action "
+            "is not a number, above it is that of the highest"
+        )
+
+    def about(self) -> dict[str, Any]:
+        return {"limit_range": list(self.policy.limit_range)}
 
 
 class CandidateExporter(Exporter):

@@ -41,9 +41,10 @@ def estimated_of(results: Sequence[Result]) -> tuple[dict[str, Estimated], list[
             continue
         try:
             known = Known.of(path)
+            pairs = list(zip(known.policy.metadata.limits, known.policy.metadata.seeds, strict=True))
             for result in results:
                 if result.stack.path == path:
-                    place = known.estimated(known.place(result.limit, result.seed))
+                    place = known.estimated(pairs.index((result.limit, result.seed)))
                     if place is None:
                         problems.append(f"{RunDirectory(path).estimates} is of other policies: estimate them anew.")
                         break
