@@ -80,7 +80,7 @@ def test_it_shows_everything_without_a_network(desk: Chromium) -> None:
     assert "is not finished" in desk.js("document.getElementById('notes').textContent")
     assert "scores.json is not what the run wrote" in desk.js("document.getElementById('unreadable').textContent")
     assert desk.js("document.querySelectorAll('#ablation-list svg').length") == 4
-    assert desk.js("document.querySelectorAll('details').length") == 7
+    assert desk.js("document.querySelectorAll('details').length") == 8
     assert "[object" not in desk.js("document.body.textContent")
 
 
