@@ -12,10 +12,13 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.holdout import Holdout, split
 from tracrl.errors import TracrlError
 from tracrl.ope.estimates import Estimates, check_confidence
+from tracrl.ope.fitting import fit
 from tracrl.ope.fqe import FQE, FittedQ
 from tracrl.ope.log import Log, actions_of, check_policy, draws_actions, has_memory
-from tracrl.ope.model import Dynamics, LearnedModel, Replays
+from tracrl.ope.model import Dynamics, LearnedModel
+from tracrl.ope.playing import play, replay
 from tracrl.ope.support import ood_shares
+from tracrl.ope.weighing import Opinions
 from tracrl.policies.base import Policy
 from tracrl.settings import Seed, checked
 from tracrl.train.devices import choose_device
@@ -64,10 +67,10 @@ def estimate(
 ) -> Estimates:
     """Estimated return and cost of each policy of a stack, or of several stacks by name.
 
-    Two opinions are weighed: fitted Q evaluation (:mod:`tracrl.ope.fqe`), and episodes in a model of the dynamics
-    (:mod:`tracrl.ope.model`), the better the model brings back logged episodes the more. Intervals come from what
-    episodes drawn with replacement change, from how far the opinions are apart, and from how far the model is off for
-    logged episodes of about the same return or cost. Steps out of the data may bring anything.
+    Two opinions are weighed: episodes in a model of the dynamics (:mod:`tracrl.ope.model`), the better it brings back
+    logged episodes that it was not fitted to the more, and fitted Q evaluation (:mod:`tracrl.ope.fqe`). Intervals come
+    from what episodes drawn with replacement change, from how far the opinions are apart, and from how far the model
+    is off for logged episodes of about the same return or cost. Steps out of the data may bring anything.
 
     With ``holdout`` only that share of the episodes is used (:func:`tracrl.data.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
@@ -81,26 +84,8 @@ def estimate(
     for one in stacks.values():
         check_policy(one, data)
     used, note = _episodes(data, holdout, seed, trained_on)
-    chosen = choose_device(device)
-    effort = effort or (GPU if chosen.type == "cuda" else CPU)
-    log = Log.of(used, chosen)
-    say = progress or (lambda _: None)
-
-    say("fitting models of the dynamics")
-    model = LearnedModel(effort.dynamics, log, effort.members, seed)
-    for _ in range(effort.dynamics.updates):
-        model.learn()
-    replays = model.replay(seed)
-    say("playing the policies in them")
-    episodes = [model.play(one, seed) for one in stacks.values()]
-    played = np.concatenate([one.sums for one in episodes], axis=1)
-
-    say("fitted Q evaluation")
-    part = at_most(used, effort.rows, seed)
-    fitted = _fitted(effort, log if part is used else Log.of(part, chosen), list(stacks.values()), seed)
-    values, errors = _weighed(fitted, played, replays)
-    shares = np.concatenate([ood_shares(one.visited, log, seed) for one in episodes])
-    errors = np.hypot(errors, shares[:, None] * _anything(used, log.horizon))
+    found = opinions(list(stacks.values()), used, seed=seed, device=device, effort=effort, progress=progress)
+    values, errors = found.weighed()
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
         names=tuple(name for name, one in stacks.items() for _ in range(len(one))),
@@ -110,19 +95,49 @@ def estimate(
         costs=values[:, 1],
         return_errors=errors[:, 0],
         cost_errors=errors[:, 1],
-        ood_shares=shares,
+        ood_shares=found.ood_shares,
         confidence=confidence,
         data={
             "fingerprint": used.fingerprint,
             "episodes": len(used),
             "rows": used.rows,
-            "horizon": log.horizon,
+            "horizon": used.max_steps,
             "task": used.task,
         },
-        notes=(note, *_remarks(stacks, replays.skill)),
-        opinions={"fqe": _opinion(fitted), "model": _opinion(played)},
+        notes=(note, *_remarks(stacks, found.replays.skill)),
+        opinions={"fqe": _opinion(found.fitted), "model": _opinion(found.played)},
         policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
     )
+
+
+def opinions(
+    stacks: Sequence[Policy],
+    data: Episodes,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    effort: Effort | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Opinions:
+    """What each estimator says of each policy."""
+    chosen = choose_device(device)
+    effort = effort or (GPU if chosen.type == "cuda" else CPU)
+    log = Log.of(data, chosen)
+    say = progress or (lambda _: None)
+    say("fitting models of the dynamics")
+    model = LearnedModel(effort.dynamics, log, effort.members, seed)
+    fit(model, effort.dynamics.updates)
+    replays = replay(model)
+    say("playing the policies in them")
+    played = play(model, stacks, seed)
+    say("fitted Q evaluation")
+    part = at_most(data, effort.rows, seed)
+    fitted = _fitted(effort, log if part is data else Log.of(part, chosen), stacks, seed)
+    most_cost = log.horizon * float(data.costs.max())
+    # Of a return and a cost of which nothing is known but what the log has seen: a return between the lowest and the
+    # highest, a cost of up to the most of a step in every step.
+    anything = np.array([np.ptp(data.returns), most_cost]) / 12**0.5
+    return Opinions(fitted, played.sums, replays, ood_shares(played.visited, log, seed), anything, most_cost)
 
 
 def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Floats:
@@ -138,8 +153,7 @@ def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Fl
     for draws, group in by_draws.items():
         actions = np.concatenate([actions_of(one, observations, draws, seed) for _, one in group], axis=1)
         learner = FittedQ(effort.fqe, log, actions, effort.replicas, seed)
-        for _ in range(effort.fqe.updates):
-            learner.learn()
+        fit(learner, effort.fqe.updates)
         places = [place for first, one in group for place in range(first, first + len(one))]
         result[:, places] = learner.values().mean(2).double().cpu().numpy()
     return result
@@ -154,41 +168,10 @@ def at_most(data: Episodes, rows: int, seed: int) -> Episodes:
     return data.select(np.sort(order[:count]))
 
 
-def _weighed(fitted: Floats, played: Floats, replays: Replays) -> tuple[Floats, Floats]:
-    """(policies, 2) each: estimates and their standard errors.
-
-    The two opinions are a mixture: the estimate is its mean, the error its standard deviation. A model that brings
-    back logged episodes exactly weighs as much as fitted Q evaluation, one that does not weighs nothing.
-    """
-    weight = np.broadcast_to(replays.skill / (1 + replays.skill), fitted.shape[1:])
-    alone = np.isnan(fitted[0])
-    weight = np.where(alone, 1.0, weight)
-    of_fitted = np.where(alone, played.mean(0), fitted.mean(0))
-    of_played = played.mean(0)
-    fitted_variance = np.where(alone, 0.0, _variance(fitted))
-    mean = (1 - weight) * of_fitted + weight * of_played
-    variance = (
-        (1 - weight) * fitted_variance
-        + weight * (_variance(played) + replays.errors(of_played) ** 2)
-        + weight * (1 - weight) * (of_fitted - of_played) ** 2
-    )
-    return mean, np.sqrt(variance)
-
-
-def _anything(data: Episodes, horizon: int) -> Floats:
-    """(2,): standard deviation of a return and a cost of which nothing is known but what the log has seen: a return
-    between the lowest and the highest, a cost of up to the most of a step in every step."""
-    return np.array([np.ptp(data.returns), horizon * float(data.costs.max())]) / 12**0.5
-
-
 def _opinion(values: Floats) -> dict[str, list[float | None]]:
     """One estimator's own numbers; none where it has no opinion."""
     lists = [[None if np.isnan(value) else float(value) for value in column] for column in values.mean(axis=0).T]
     return {"returns": lists[0], "costs": lists[1]}
-
-
-def _variance(opinions: Floats) -> Floats:
-    return opinions.var(axis=0, ddof=1) if len(opinions) > 1 else np.zeros(opinions.shape[1:])
 
 
 def _episodes(data: Episodes, holdout: float, seed: int, trained_on: Sequence[str]) -> tuple[Episodes, str]:
@@ -206,8 +189,8 @@ def _episodes(data: Episodes, holdout: float, seed: int, trained_on: Sequence[st
 
 def _remarks(stacks: Mapping[str, Policy], skill: Floats) -> list[str]:
     remarks = [
-        f"Logged episodes played again in the model of the dynamics: {skill[1]:.0%} of the variance of their costs is "
-        f"brought back, {skill[0]:.0%} of that of their returns; the model weighs accordingly."
+        f"Logged episodes that the model of the dynamics was not fitted to, played again in it: {skill[1]:.0%} of the "
+        f"variance of their costs is brought back, {skill[0]:.0%} of that of their returns; the model weighs so much."
     ]
     if any(map(draws_actions, stacks.values())):
         remarks.append(f"Policies that draw their actions: fitted Q evaluation takes the mean over {DRAWS} draws.")

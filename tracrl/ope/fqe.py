@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.nets import random
-from tracrl.nets.critics import frozen_copy, polyak_update
+from tracrl.nets.critics import frozen_copy
 from tracrl.nets.stacked import StackedAdam, StackedLinear, generators
 from tracrl.ope.log import Log
 
@@ -75,6 +75,8 @@ class ValueNetwork(nn.Module):
 class FittedQ(nn.Module):
     """A stack of R = replicas × policies value functions in training."""
 
+    clock: Tensor
+
     def __init__(self, settings: FQE, log: Log, actions: NDArray[np.float32], replicas: int = 1, seed: int = 0):
         """``actions`` (draws, policies, states, action size): what each policy does in each of the log's states."""
         super().__init__()
@@ -94,13 +96,12 @@ class FittedQ(nn.Module):
         self.network = ValueNetwork(generators(seeds), inputs, settings.hidden, first).to(device)
         self.target = frozen_copy(self.network)
         self.adam = StackedAdam(list(self.network.parameters()))
-        self.step = 0
+        self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device))
 
     def learn(self) -> Tensor:
         """One update; the loss of each run."""
-        log, settings = self.log, self.settings
-        done = self.step / settings.updates
-        clock = torch.tensor(self.step, device=log.step.device)
+        log, settings, clock = self.log, self.settings, self.clock
+        done = clock / settings.updates
         drawn = random.below(random.keys(self.seeds, clock, ROWS_STREAM), self.counts, settings.batch_size)
         rows = self.rows.gather(1, drawn)
         time, goes_on = log.step[rows], log.goes_on[rows]
@@ -122,8 +123,8 @@ class FittedQ(nn.Module):
         loss = ((error + entropy) * weight).mean((1, 2))
         self.adam.step(loss, settings.lr * (1 - 0.9 * done))
         first, last = settings.taus(log.horizon)
-        polyak_update(self.target, self.network, first ** (1 - done) * last**done)
-        self.step += 1
+        follow(self.target, self.network, first ** (1 - done) * last**done)
+        self.clock += 1
         return loss.detach()
 
     @torch.no_grad()
@@ -155,6 +156,13 @@ class FittedQ(nn.Module):
         known = torch.cat([self.log.states[states], (time.float() * (2 / self.log.horizon) - 1)[..., None]], -1)
         known = known[:, None].expand(-1, self.policies, -1, -1)
         return torch.cat([known, actions], -1).flatten(0, 1)
+
+
+@torch.no_grad()
+def follow(target: nn.Module, source: nn.Module, share: Tensor) -> None:
+    """θ' ← θ' + share (θ − θ'), where the share is a tensor that changes from update to update."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.lerp_(new, share.to(old.dtype))
 
 
 def _ranges(log: Log) -> tuple[Tensor, Tensor]:

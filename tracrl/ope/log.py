@@ -93,18 +93,19 @@ class Log:
             std=there(std),
         )
 
-    def resampled_rows(self, replicas: int, seed: int) -> tuple[Tensor, Tensor]:
+    def resampled_rows(self, replicas: int, seed: int, among: NDArray[np.int64] | None = None) -> tuple[Tensor, Tensor]:
         """Rows to draw from, (B, rows), and how many of them count, (B,): replica 0 has every episode once, the others
-        as many episodes drawn with replacement."""
+        as many episodes drawn with replacement. ``among``: of these episodes alone."""
         first = self.first.cpu().numpy()
+        every = np.arange(len(first)) if among is None or not self.usable[among].any() else among
         generator = np.random.default_rng(seed)
         drawn = []
         for replica in range(replicas):
-            episodes = np.arange(len(first))
+            episodes = every
             if replica:
-                episodes = generator.integers(len(first), size=len(first))
+                episodes = every[generator.integers(len(every), size=len(every))]
                 if not self.usable[episodes].any():
-                    episodes = np.arange(len(first))
+                    episodes = every
             lengths = self.usable[episodes]
             starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
             drawn.append(np.repeat(first[episodes] - starts, lengths) + np.arange(lengths.sum()))

@@ -1,0 +1,123 @@
+"""Episodes in the model of the dynamics: those of policies, and logged ones once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tracrl.ope.acting import Actor
+from tracrl.ope.log import has_memory
+from tracrl.ope.model import LearnedModel
+from tracrl.policies.base import Policy
+
+Floats = NDArray[np.float64]
+SHOWN = 10
+"""episodes of each policy whose states are kept"""
+NEAREST = 30
+"""replays that tell how far an estimate may be off"""
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """Episodes of policies in the model."""
+
+    sums: Floats
+    """(members, policies, 2): mean return and cost"""
+    visited: Tensor
+    """(policies, rows, state and action size): where some of the episodes went and what was done there"""
+
+
+@dataclass(frozen=True, eq=False)
+class Replays:
+    """What logged actions bring in the model and what they truly brought: (episodes, 2) each, return and cost."""
+
+    replayed: Floats
+    logged: Floats
+
+    @property
+    def skill(self) -> Floats:
+        """(2,): the share of the variance between logged episodes that the model brings back, from 0 to 1."""
+        error = np.square(self.replayed - self.logged).mean(axis=0)
+        share: Floats = np.clip(1 - error / np.maximum(self.logged.var(axis=0), 1e-12), 0, 1)
+        return share
+
+    @property
+    def floor(self) -> float:
+        """The cost that the model foretells where in truth there was none: it sees no difference below."""
+        free = self.replayed[self.logged[:, 1] == 0, 1]
+        return float(np.quantile(free, 0.9)) if len(free) else 0.0
+
+    def errors(self, values: Floats) -> Floats:
+        """(policies, 2): how far the model was off where it foretold about these ``values`` (policies, 2)."""
+        result = np.empty_like(values)
+        for signal in range(2):
+            distance = np.abs(self.replayed[:, signal] - values[:, None, signal])
+            nearest = np.argsort(distance, axis=1, kind="stable")[:, :NEAREST]
+            off = (self.replayed - self.logged)[:, signal]
+            result[:, signal] = np.sqrt(np.square(off[nearest]).mean(axis=1))
+        return result
+
+
+@torch.no_grad()
+def replay(model: LearnedModel) -> Replays:
+    """Episodes that the model was not fitted to, once more, by their logged actions."""
+    log = model.log
+    device = log.first.device
+    lengths = torch.diff(log.first, append=torch.tensor([len(log.step)], device=device))
+    chosen = torch.from_numpy(model.held_out).to(device)
+    first, lengths = log.first[chosen], lengths[chosen]
+    now = model.begin(log.states[first])
+    total = torch.zeros(model.members, len(first), 2, device=device)
+    logged = torch.zeros(len(first), 2, dtype=torch.float64, device=device)
+    for step in range(int(lengths.max())):
+        rows = first + torch.minimum(torch.tensor(step, device=device), lengths - 1)
+        on = (step < lengths)[:, None]
+        now, brought, _ = model.advance(now, log.actions[rows].expand(model.members, -1, -1))
+        total += brought * on
+        logged += log.signals[rows] * on
+    return Replays(total.mean(0).double().cpu().numpy(), logged.cpu().numpy())
+
+
+@torch.no_grad()
+def play(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Played:
+    """Whole episodes of each policy of the stacks in each member, from logged first states."""
+    log, members = model.log, model.members
+    device = log.states.device
+    count = min(model.settings.starts, len(log.first))
+    picked = np.random.default_rng(seed).permutation(len(log.first))[:count]
+    first = log.states[log.first[torch.from_numpy(picked).to(device)]]
+    totals, visited = [], []
+    for policy in policies:
+        actor = Actor(policy, device, seed)
+        actor.reset()
+        now = model.begin(first.repeat(len(actor), 1))
+        total = torch.zeros(members, len(first) * len(actor), 2, device=device)
+        alive = torch.ones(members, len(first) * len(actor), 1, device=device)
+        steps = []
+        for _ in range(log.horizon):
+            observations = _by_policy(now.states * log.std + log.mean, len(actor))
+            actions = _by_member(actor.act(observations), members)
+            steps.append(torch.cat([now.states, actions], -1)[0].view(len(actor), count, -1)[:, :SHOWN])
+            now, brought, ends = model.advance(now, actions)
+            total += alive * brought
+            alive = alive * (1 - ends)
+            if has_memory(policy):
+                actor.observe(_by_policy(brought, len(actor)))
+        totals.append(total.view(members, len(actor), count, 2).mean(2).double().cpu().numpy())
+        visited.append(torch.cat(steps, 1))
+    return Played(np.concatenate(totals, axis=1), torch.cat(visited))
+
+
+def _by_policy(values: Tensor, policies: int) -> Tensor:
+    """(members, policies · rows, …) → (policies, members · rows, …)"""
+    return values.view(len(values), policies, -1, values.shape[-1]).transpose(0, 1).flatten(1, 2)
+
+
+def _by_member(values: Tensor, members: int) -> Tensor:
+    """and back"""
+    return values.view(len(values), members, -1, values.shape[-1]).transpose(0, 1).flatten(1, 2)

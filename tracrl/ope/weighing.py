@@ -1,0 +1,63 @@
+"""Two opinions on each policy become one estimate with its error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracrl.ope.playing import Replays
+
+Floats = NDArray[np.float64]
+MOST_FLOOR = 0.01
+"""of the most that an episode can cost: what is above it is never taken for nothing"""
+DOUBT = 0.1
+"""the least weight of how far the opinions are apart in the error, however well the model does"""
+
+
+@dataclass(frozen=True, eq=False)
+class Opinions:
+    """What is known of each policy before it is weighed; the last dimension is return and cost."""
+
+    fitted: Floats
+    """(replicas, policies, 2): fitted Q evaluation; NaN where it has no opinion"""
+    played: Floats
+    """(members, policies, 2): episodes in the model"""
+    replays: Replays
+    """logged episodes in the model"""
+    ood_shares: Floats
+    """(policies,): of the steps in the model"""
+    anything: Floats
+    """(2,): the error where nothing is known"""
+    most_cost: float
+    """of an episode"""
+
+    def weighed(self) -> tuple[Floats, Floats]:
+        """(policies, 2) each: estimates and their standard errors.
+
+        The estimate is the mean of a mixture, the error its standard deviation. The model weighs what it is worth: the
+        share of the variance between logged episodes, not fitted to, that it brings back.
+        """
+        alone = np.isnan(self.fitted[0])
+        weight = np.where(alone, 1.0, self.replays.skill)
+        of_played = self.played.mean(0)
+        of_fitted = np.where(alone, of_played, self.fitted.mean(0))
+        mean = (1 - weight) * of_fitted + weight * of_played
+        variance = (
+            (1 - weight) * np.where(alone, 0.0, _variance(self.fitted))
+            + weight * (_variance(self.played) + self.replays.errors(of_played) ** 2)
+            + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_played) ** 2
+        )
+        error = np.hypot(np.sqrt(variance), self.ood_shares[:, None] * self.anything)
+        none = (of_played[:, 1] <= min(self.replays.floor, MOST_FLOOR * self.most_cost)) & (
+            mean[:, 1] <= 2 * error[:, 1]
+        )
+        # Below what the model tells apart from nothing all costs are the same; the error then holds the difference.
+        error[none, 1] = np.hypot(error[none, 1], mean[none, 1])
+        mean[none, 1] = 0.0
+        return mean, error
+
+
+def _variance(opinions: Floats) -> Floats:
+    return opinions.var(axis=0, ddof=1) if len(opinions) > 1 else np.zeros(opinions.shape[1:])
