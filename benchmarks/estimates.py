@@ -1,149 +1,186 @@
 """Estimates from the log alone against the truth in the simulator, for policies that differ in method, limit and x.
 
     python benchmarks/estimates.py policies BallRun CarCircle   # train them, half-trained ones too
-    python benchmarks/estimates.py truth BallRun CarCircle      # 30 episodes each in PyBullet
-    python benchmarks/estimates.py measure BallRun CarCircle    # estimate them, and compare
-    python benchmarks/estimates.py variants BallRun             # fitted Q evaluation alone, with other settings
+    python benchmarks/estimates.py truth BallRun CarCircle      # 50 episodes each in PyBullet
+    python benchmarks/estimates.py measure BallRun CarCircle    # estimate them
+    python benchmarks/estimates.py compare BallRun CarCircle    # the table, and a line for each policy
+    python benchmarks/estimates.py all BallRun CarCircle        # all of it, over all cores, estimates on --device
 
-Everything is kept below ``--out`` (runs/estimates), and what is there already is not done again.
+Everything is kept below ``--out`` (runs/estimates), and what is there already is not done again. ``all`` is for a
+machine that is lent for minutes: after ``--seconds`` it compares what is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
+import json
+import multiprocessing
+import os
+import queue
+import threading
 import time
-from dataclasses import replace
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import tracrl
-from tracrl.data.episodes import Episodes
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
-from tracrl.ope.estimate import CPU
-from tracrl.ope.estimates import Estimates
-from tracrl.ope.fqe import FittedQ
-from tracrl.ope.log import Log, actions_of
+from tracrl.ope.estimate import Effort, opinions
+from tracrl.ope.estimates import quantile
+from tracrl.ope.playing import Replays
+from tracrl.ope.weighing import Opinions
 from tracrl.policies.base import Policy
 
 LIMITS = [10.0, 20.0, 40.0]
 TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
+EPISODES = 50
+OPINIONS = ("fitted", "played", "ood_shares", "anything", "most_cost")
 
 
-def stacks(costs: np.ndarray) -> dict[str, tuple[Method, list[float], list[int]]]:
-    """name → (method, limits, seeds)"""
+def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, list[float], list[int]]]:
+    """name → (method, limits, seeds); ``share`` of the updates."""
     quantiles = sorted({max(1.0, float(np.round(q))) for q in np.quantile(costs, [0.2, 0.4, 0.6, 0.8])})
+
+    def of(updates: int) -> int:
+        return max(1, round(share * updates))
+
+    trac = {**TRAC, "warmup": of(200)}
+    cpq = tracrl.CPQ.preset("Bullet", "fast", updates=of(300))
     return {
-        "bc-all": (tracrl.BCAll(updates=3_000), [20.0], [0, 1]),
-        "bc-all-half": (tracrl.BCAll(updates=300), [20.0], [0, 1]),
-        "bc-safe": (tracrl.BCSafe(updates=3_000), quantiles, [0]),
-        "bc-safe-half": (tracrl.BCSafe(updates=300), quantiles, [0]),
-        "trac": (tracrl.TraC(updates=2_500, clone_updates=1_000, **TRAC), LIMITS, [0]),
-        "trac-x25": (tracrl.TraC(updates=2_500, clone_updates=1_000, x=25.0, **TRAC), LIMITS, [0]),
-        "trac-half": (tracrl.TraC(updates=500, clone_updates=300, **TRAC), LIMITS, [0]),
-        "cpq": (tracrl.CPQ.preset("Bullet", "fast", updates=300), [10.0, 40.0], [0]),
+        "trac": (tracrl.TraC(updates=of(2_500), clone_updates=of(1_000), **trac), LIMITS, [0]),
+        "trac-x25": (tracrl.TraC(updates=of(2_500), clone_updates=of(1_000), x=25.0, **trac), LIMITS, [0]),
+        "bc-safe": (tracrl.BCSafe(updates=of(3_000)), quantiles, [0]),
+        "bc-all": (tracrl.BCAll(updates=of(3_000)), [20.0], [0, 1]),
+        "trac-half": (tracrl.TraC(updates=of(500), clone_updates=of(300), **trac), LIMITS, [0]),
+        "cpq": (cpq, [10.0, 40.0], [0]),
+        "bc-safe-half": (tracrl.BCSafe(updates=of(300)), quantiles, [0]),
+        "bc-all-half": (tracrl.BCAll(updates=of(300)), [20.0], [0, 1]),
     }
 
 
-def train(task: str, out: Path, device: str) -> None:
+def train(task: str, out: Path, name: str, share: float = 1.0) -> None:
+    if (out / task / name / "policy.safetensors").exists():
+        return
     data = tracrl.load_dataset(task)
-    for name, (method, limits, seeds) in stacks(data.total_costs).items():
-        if (out / task / name / "policy.safetensors").exists():
-            continue
-        run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device=device)
-        print(task, name, len(run.policy), flush=True)
+    method, limits, seeds = stacks(data.total_costs, share)[name]
+    run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device="cpu")
+    print(task, name, len(run.policy), "trained", flush=True)
 
 
-def truth(task: str, out: Path, episodes: int) -> None:
-    for file in sorted((out / task).glob("*/policy.safetensors")):
-        to = file.with_name("truth.json")
-        if to.exists() and Scores.load(to).returns.shape[1] >= episodes:
-            continue
-        scores = tracrl.evaluate(tracrl.load_policy(file), task, episodes=episodes, seed=1, workers=1)
-        scores.save(to)
-        print(task, file.parent.name, scores.costs.mean(1).round(1), scores.returns.mean(1).round(1), flush=True)
+def play(task: str, out: Path, name: str, episodes: int) -> None:
+    """The truth."""
+    to = out / task / name / "truth.json"
+    if to.exists() and Scores.load(to).returns.shape[1] >= episodes:
+        return
+    scores = tracrl.evaluate(tracrl.load_policy(out / task / name), task, episodes=episodes, seed=1, workers=1)
+    scores.save(to)
+    print(task, name, scores.costs.mean(1).round(1), scores.returns.mean(1).round(1), flush=True)
 
 
-def known(task: str, out: Path) -> tuple[dict[str, Policy], np.ndarray, np.ndarray]:
-    """The policies whose truth is known, their true returns and costs."""
-    files = sorted((out / task).glob("*/truth.json"))
-    truths = [Scores.load(file) for file in files]
-    returns, costs = (np.concatenate([getattr(t, key).mean(1) for t in truths]) for key in ("returns", "costs"))
-    print(f"\n{task}: {len(costs)} policies, {truths[0].costs.shape[1]} episodes each", flush=True)
-    return {file.parent.name: tracrl.load_policy(file.parent) for file in files}, returns, costs
+def trained(task: str, out: Path) -> dict[str, Policy]:
+    return {file.parent.name: tracrl.load_policy(file) for file in sorted((out / task).glob("*/policy.safetensors"))}
 
 
-def measure(task: str, out: Path, device: str) -> None:
-    data = tracrl.load_dataset(task)
-    policies, returns, costs = known(task, out)
-    to = out / task / f"estimates-{device}.json"
-    if not to.exists():
-        started = time.monotonic()
-        found = tracrl.estimate(policies, data, trained_on=[data.fingerprint], device=device)
-        print(f"estimated in {time.monotonic() - started:.0f} s", flush=True)
-        found.save(to)
-    found = Estimates.load(to)
-    print(found.notes[1])
-    print(f"{'policy':<22}{'cost':>7}{'estimate':>10}{'from':>8}{'to':>8}{'return':>9}{'estimate':>10}{'ood':>6}")
-    for i, (low, high) in enumerate(found.cost_intervals):
-        print(
-            f"{found.names[i] + ' ' + format(found.limits[i], 'g'):<22}{costs[i]:>7.1f}{found.costs[i]:>10.1f}"
-            f"{low:>8.1f}{high:>8.1f}{returns[i]:>9.1f}{found.returns[i]:>10.1f}{found.ood_shares[i]:>6.0%}"
-        )
-    compare("both", found.returns, found.costs, returns, costs, data)
-    for name, opinion in found.opinions.items():
-        compare(name, np.array(opinion["returns"]), np.array(opinion["costs"]), returns, costs, data)
-    low, high = found.cost_intervals.T
-    # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
-    held = (low <= costs + 0.05) & (costs <= high + 0.05)
-    print(f"90 % intervals that hold the true cost: {held.sum()} of {len(held)}")
-    for limit in LIMITS:
-        passed, above = found.cost_bounds(0.9) <= limit, costs > limit
-        print(
-            f"gate at limit {limit:g}, 90 %: passed {(passed & above).sum()} of {above.sum()} truly above it, "
-            f"{(passed & ~above).sum()} of {(~above).sum()} truly within it"
-        )
-
-
-def variants(task: str, out: Path, device: str) -> None:
-    """Fitted Q evaluation alone: how fast its target follows, and how long it is fitted."""
-    data = tracrl.load_dataset(task)
-    policies, returns, costs = known(task, out)
-    log = Log.of(data, torch.device(device))
-    acted = [actions_of(policy, log.observations.cpu().numpy()) for policy in policies.values()]
-    usual = CPU.fqe
-    for name, settings in {
-        "as it is": usual,
-        "slower target": replace(usual, passes=0.5),
-        "fewer updates": replace(usual, updates=usual.updates // 3),
-    }.items():
-        started = time.monotonic()
-        learner = FittedQ(settings, log, np.concatenate(acted, axis=1))
-        for _ in range(settings.updates):
-            learner.learn()
-        values = learner.values().mean(2)[0].cpu().numpy()
-        compare(f"{name} ({time.monotonic() - started:.0f} s)", values[:, 0], values[:, 1], returns, costs, data)
-
-
-def compare(
-    name: str,
-    estimated: np.ndarray,
-    estimated_costs: np.ndarray,
-    returns: np.ndarray,
-    costs: np.ndarray,
-    data: Episodes,
-) -> None:
-    """Estimates against the truth, in a line."""
-    error = np.abs(estimated - returns) / np.ptp(data.returns)
-    print(
-        f"{name:<24} cost: rank correlation {rank_correlation(estimated_costs, costs):.2f}, "
-        f"mean error {np.abs(estimated_costs - costs).mean():.1f}, mean {estimated_costs.mean():.1f} "
-        f"(true {costs.mean():.1f}); return: rank correlation {rank_correlation(estimated, returns):.2f}, "
-        f"mean error {error.mean():.1%} of the range, median {np.median(error):.1%}",
-        flush=True,
+def measure(task: str, out: Path, device: str, effort: Effort | None = None, variant: str = "") -> None:
+    """The opinions, before they are weighed: so another way to weigh them needs no other measurement."""
+    to = out / task / f"opinions{variant}.npz"
+    if to.exists():
+        return
+    data, policies = tracrl.load_dataset(task), trained(task, out)
+    started = time.monotonic()
+    found = opinions(list(policies.values()), data, device=device, effort=effort)
+    seconds = time.monotonic() - started
+    print(f"{task}{variant}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
+    np.savez(
+        to,
+        **{key: getattr(found, key) for key in OPINIONS},
+        replayed=found.replays.replayed,
+        logged=found.replays.logged,
+        names=np.concatenate([[name] * len(policy) for name, policy in policies.items()]),
+        limits=np.concatenate([policy.metadata.limits for policy in policies.values()]),
+        range=np.ptp(data.returns),
+        seconds=seconds,
+        device=device,
     )
+
+
+def compare(task: str, out: Path, variant: str = "") -> dict[str, object]:
+    """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
+    saved = np.load(out / task / f"opinions{variant}.npz")
+    found = Opinions(
+        **{key: saved[key] for key in OPINIONS if key != "most_cost"},
+        most_cost=float(saved["most_cost"]),
+        replays=Replays(saved["replayed"], saved["logged"]),
+    )
+    names = sorted(file.parent.name for file in (out / task).glob("*/truth.json"))
+    truths = [Scores.load(out / task / name / "truth.json") for name in names]
+    returns, costs = (np.concatenate([getattr(t, key).mean(1) for t in truths]) for key in ("returns", "costs"))
+    chosen = np.flatnonzero(np.isin(saved["names"], names))
+    values, errors = (part[chosen] for part in found.weighed())
+    low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
+    bound = values[:, 1] + quantile(0.9) * errors[:, 1]
+    fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
+    # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
+    held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
+    result: dict[str, object] = {
+        "task": task,
+        "device": str(saved["device"]),
+        "seconds": float(saved["seconds"]),
+        "policies": len(costs),
+        "episodes": int(truths[0].costs.shape[1]),
+        "skill": found.replays.skill.tolist(),
+        "held": int(held.sum()),
+        "cost": against(values[:, 1], costs),
+        "cost_fqe": against(fitted[:, 1], costs),
+        "cost_model": against(played[:, 1], costs),
+        "return": against(values[:, 0] / saved["range"], returns / saved["range"]),
+        "return_fqe": against(fitted[:, 0] / saved["range"], returns / saved["range"]),
+        "return_model": against(played[:, 0] / saved["range"], returns / saved["range"]),
+        "gate": {
+            f"{limit:g}": {
+                "above": int((costs > limit).sum()),
+                "above_passed": int(((bound <= limit) & (costs > limit)).sum()),
+                "within": int((costs <= limit).sum()),
+                "within_passed": int(((bound <= limit) & (costs <= limit)).sum()),
+            }
+            for limit in LIMITS
+        },
+    }
+    columns = {
+        "cost": costs,
+        "estimate": values[:, 1],
+        "low": low.clip(min=0),
+        "high": high,
+        "fqe": fitted[:, 1],
+        "model": played[:, 1],
+        "return": returns,
+        "return_estimate": values[:, 0],
+        "ood": found.ood_shares[chosen],
+    }
+    result["each"] = [
+        {
+            "name": str(saved["names"][place]),
+            "limit": float(saved["limits"][place]),
+            **{key: round(float(values[i]), 2) for key, values in columns.items()},
+        }
+        for i, place in enumerate(chosen)
+    ]
+    return result
+
+
+def against(estimated: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    error = np.abs(estimated - truth)
+    return {
+        "rank_correlation": rank_correlation(estimated, truth),
+        "mean_error": float(error.mean()),
+        "median_error": float(np.median(error)),
+        "mean": float(estimated.mean()),
+        "true_mean": float(truth.mean()),
+    }
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -152,28 +189,99 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    _, place, count = np.unique(values.round(1), return_inverse=True, return_counts=True)
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]
+
+
+def show(result: dict[str, object]) -> None:
+    print(json.dumps({key: value for key, value in result.items() if key != "each"}))
+    each: list[dict[str, float]] = result["each"]  # type: ignore[assignment]
+    for one in each:
+        print("".join(f"{value:>9g}" if isinstance(value, float) else f"{value:<14}" for value in one.values()))
+
+
+def everything(tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float) -> None:
+    """Policies and truth on a process a core, estimates beside them, one task after the other."""
+    started = time.monotonic()
+    waiting = [(place, 0, i, name) for place in range(len(tasks)) for i, name in enumerate(stacks(np.arange(9.0)))]
+    heapq.heapify(waiting)
+    left = dict.fromkeys(range(len(tasks)), 8)
+    ready: queue.Queue[int] = queue.Queue()
+    threading.Thread(target=_estimator, args=(ready, tasks, out, device), daemon=True).start()
+    cores = sorted(os.sched_getaffinity(0))
+    context = multiprocessing.get_context("spawn")
+    pins = context.Queue()
+    for core in cores:
+        pins.put(core)
+    pool = ProcessPoolExecutor(len(cores), context, initializer=_pinned, initargs=(pins,))
+    running: dict[Future[None], tuple[int, int, int, str]] = {}
+    while (waiting or running) and time.monotonic() - started < seconds:
+        while waiting and len(running) < len(cores):
+            job = heapq.heappop(waiting)
+            task = tasks[job[0]]
+            if job[1] == 0:
+                running[pool.submit(train, task, out, job[3], share)] = job
+            else:
+                running[pool.submit(play, task, out, job[3], episodes)] = job
+        done, _ = wait(running, timeout=1, return_when=FIRST_COMPLETED)
+        for future in done:
+            place, kind, i, name = running.pop(future)
+            if future.exception() is not None:
+                print(tasks[place], name, repr(future.exception()), flush=True)
+            elif kind == 0:
+                heapq.heappush(waiting, (place, 1, i, name))
+            if kind == 0:
+                left[place] -= 1
+                if not left[place]:
+                    ready.put(place)
+    print(f"policies and truth after {time.monotonic() - started:.0f} s", flush=True)
+    while time.monotonic() - started < seconds and len(list(out.glob("*/opinions.npz"))) < len(tasks):
+        time.sleep(1)
+    results = [compare(task, out) for task in tasks if (out / task / "opinions.npz").exists()]
+    (out / "results.json").write_text(json.dumps(results))
+    for result in results:
+        show(result)
+    for process in list(pool._processes.values()):  # whatever still runs is not waited for
+        process.kill()
+    os._exit(0)
+
+
+def _pinned(pins: multiprocessing.Queue[int]) -> None:
+    os.sched_setaffinity(0, {pins.get()})
+    torch.set_num_threads(1)
+
+
+def _estimator(ready: queue.Queue[int], tasks: list[str], out: Path, device: str) -> None:
+    while True:
+        task = tasks[ready.get()]
+        try:
+            measure(task, out, device)
+        except Exception as error:  # the next task may do better
+            print(task, repr(error), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["policies", "truth", "measure", "variants"])
+    parser.add_argument("what", choices=["policies", "truth", "measure", "compare", "all"])
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("runs/estimates"))
-    parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
+    parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
+    if chosen.what == "all":
+        everything(chosen.tasks, chosen.out, chosen.device, chosen.seconds, chosen.episodes, chosen.share)
     for task in chosen.tasks:
-        if chosen.what == "policies":
-            train(task, chosen.out, chosen.device)
-        elif chosen.what == "truth":
-            truth(task, chosen.out, chosen.episodes)
-        elif chosen.what == "measure":
+        if chosen.what == "measure":
             measure(task, chosen.out, chosen.device)
-        else:
-            variants(task, chosen.out, chosen.device)
+        elif chosen.what == "compare":
+            show(compare(task, chosen.out))
+        for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
+            if chosen.what == "policies":
+                train(task, chosen.out, name, chosen.share)
+            else:
+                play(task, chosen.out, name, chosen.episodes)
 
 
 if __name__ == "__main__":

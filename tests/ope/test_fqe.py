@@ -9,8 +9,9 @@ import torch
 
 from tests.ope.chain import STEPS, chain_log, chain_policy, exact
 from tracrl.data.episodes import Episodes
+from tracrl.ope.acting import actions_of
 from tracrl.ope.fqe import FQE, FittedQ
-from tracrl.ope.log import Log, actions_of
+from tracrl.ope.log import Log
 
 RIGHT, LEFT, HALFWAY = [True] * 5, [False] * 5, [True, True, True, False, False]
 SMALL = FQE(updates=500, batch_size=256, hidden=(32, 32), lr=5e-3)
@@ -19,7 +20,7 @@ SMALL = FQE(updates=500, batch_size=256, hidden=(32, 32), lr=5e-3)
 def fitted(data: Episodes, ways: list[list[bool]], settings: FQE = SMALL, replicas: int = 1) -> np.ndarray:
     """(replicas, policies, 2): mean over the first states."""
     log = Log.of(data, torch.device("cpu"))
-    learner = FittedQ(settings, log, actions_of(chain_policy(ways), log.observations.numpy()), replicas)
+    learner = FittedQ(settings, log, actions_of(chain_policy(ways), log.observations), replicas)
     for _ in range(settings.updates):
         learner.learn()
     return learner.values().mean(2).numpy()

@@ -9,6 +9,8 @@ from torch import Tensor
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 
+ROWS_AT_ONCE = 8_192
+
 
 class Actor:
     """A stack of policies, each of which acts in rows of its own, in whole episodes from :meth:`reset` on."""
@@ -51,3 +53,16 @@ class Actor:
         """``brought`` (policies, rows, 2): reward and cost of the last step."""
         for one, each in zip(self.policies, brought, strict=True):
             one.observe(*each.cpu().numpy().T)
+
+
+def actions_of(policy: Policy, observations: Tensor, draws: int = 1, seed: int = 0) -> Tensor:
+    """(draws, policies, rows, action size): what each policy does in each state."""
+    result = torch.empty(draws, len(policy), len(observations), len(policy.metadata.action_low))
+    result = result.to(observations.device)
+    for draw in range(draws):
+        actor = Actor(policy, observations.device, seed + draw)
+        actor.reset()
+        for start in range(0, len(observations), ROWS_AT_ONCE):
+            part = observations[start : start + ROWS_AT_ONCE]
+            result[draw, :, start : start + len(part)] = actor.act(part.expand(len(policy), -1, -1))
+    return result

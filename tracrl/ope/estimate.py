@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tracrl.data.episodes import Episodes
 from tracrl.data.holdout import Holdout, split
 from tracrl.errors import TracrlError
+from tracrl.ope.acting import actions_of
 from tracrl.ope.estimates import Estimates, check_confidence
 from tracrl.ope.fitting import fit
 from tracrl.ope.fqe import FQE, FittedQ
-from tracrl.ope.log import Log, actions_of, check_policy, draws_actions, has_memory
+from tracrl.ope.log import Log, check_policy, draws_actions, has_memory
 from tracrl.ope.model import Dynamics, LearnedModel
 from tracrl.ope.playing import play, replay
 from tracrl.ope.support import ood_shares
@@ -142,7 +144,6 @@ def opinions(
 
 def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Floats:
     """(replicas, policies, 2); NaN for policies that are no function of the state."""
-    observations = log.observations.cpu().numpy()
     result = np.full((effort.replicas, sum(map(len, stacks)), 2), np.nan)
     start = 0
     by_draws: dict[int, list[tuple[int, Policy]]] = {}
@@ -151,7 +152,7 @@ def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Fl
             by_draws.setdefault(DRAWS if draws_actions(one) else 1, []).append((start, one))
         start += len(one)
     for draws, group in by_draws.items():
-        actions = np.concatenate([actions_of(one, observations, draws, seed) for _, one in group], axis=1)
+        actions = torch.cat([actions_of(one, log.observations, draws, seed) for _, one in group], dim=1)
         learner = FittedQ(effort.fqe, log, actions, effort.replicas, seed)
         fit(learner, effort.fqe.updates)
         places = [place for first, one in group for place in range(first, first + len(one))]

@@ -20,9 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.nets import random
@@ -77,13 +75,13 @@ class FittedQ(nn.Module):
 
     clock: Tensor
 
-    def __init__(self, settings: FQE, log: Log, actions: NDArray[np.float32], replicas: int = 1, seed: int = 0):
+    def __init__(self, settings: FQE, log: Log, actions: Tensor, replicas: int = 1, seed: int = 0):
         """``actions`` (draws, policies, states, action size): what each policy does in each of the log's states."""
         super().__init__()
         device = log.states.device
         self.settings, self.log = settings, log
         self.policies, self.replicas = actions.shape[1], replicas
-        self.actions = torch.from_numpy(actions).to(device)
+        self.actions = actions
         self.rows, self.counts = log.resampled_rows(replicas, seed)
         self.seeds = torch.arange(replicas, device=device) + seed * 1_000
         self.low, self.high = _ranges(log)

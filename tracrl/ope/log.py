@@ -14,7 +14,6 @@ from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.policies.base import Policy
 
-ROWS_AT_ONCE = 8_192
 STANDARD_RANGE = 10.0
 """standardised observations are cut to ± this"""
 
@@ -138,17 +137,6 @@ def has_memory(policy: Policy) -> bool:
 def draws_actions(policy: Policy) -> bool:
     """It draws random numbers, which begin anew with each episode."""
     return type(policy).reset is not Policy.reset and not has_memory(policy)
-
-
-def actions_of(policy: Policy, observations: NDArray[np.float32], draws: int = 1, seed: int = 0) -> NDArray[np.float32]:
-    """(draws, policies, rows, action size): what each policy does in each state, in [−1, 1]."""
-    result = np.empty((draws, len(policy), len(observations), len(policy.metadata.action_low)), np.float32)
-    for draw in range(draws):
-        policy.reset(seed + draw)
-        for start in range(0, len(observations), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            result[draw, :, part] = policy.act_scaled(policy.seen(observations[part]))
-    return result
 
 
 def _list(values: object) -> str:

@@ -4,9 +4,9 @@ All policies share the model, and a policy may have a memory or draw random numb
 episodes are kept from it: played again by their logged actions they tell what the model is worth. It is an ensemble,
 each member fitted to episodes drawn with replacement, which shows how far the log leaves the outcome open.
 
-Observations rarely tell all (a car's wheels turn, and no sensor says how fast), so members see some steps of the past,
-each another number of them: the first none, the last ``past``. What is made of the past differs most where the log
-says least. Reward, cost and end follow from a step and the change that it brought.
+Observations rarely tell all (a car's wheels turn, and no sensor says how fast), so some members see the step before,
+too, and some do not: what was before helps to foretell, and misleads where a policy does what the log does not. Reward,
+cost and end follow from a step and the change that it brought.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Dynamics:
     """Adam's, at first; it falls to a hundredth"""
     starts: int = 100
     """logged first states that each policy is played from"""
-    past: int = 2
+    past: int = 1
     """steps before the present one that members see, at most"""
 
 
@@ -76,9 +76,9 @@ class LearnedModel(nn.Module):
         self.most_cost = log.signals[:, 1].max().clamp(min=1e-6)
         size, acts = log.states.shape[1], log.actions.shape[1]
         self.step_size = size + acts
-        seen = torch.arange(members, device=device) * (settings.past + 1) // max(members, 1)
+        seen = (settings.past - torch.arange(members, device=device)) % (settings.past + 1)
         places = torch.arange(settings.past, device=device).repeat_interleave(self.step_size)
-        self.seen = (places < seen.flip(0)[:, None]).float()[:, None]
+        self.seen = (places < seen[:, None]).float()[:, None]
         seeds = [int(s) for s in self.seeds]
         inputs = self.step_size * (settings.past + 1)
         self.changes = StackedMLP(generators(seeds, 1), (inputs, *settings.hidden, size)).to(device)
@@ -151,4 +151,4 @@ def _range(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _narrower(hidden: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(max(units // 2, 8) for units in hidden)
+    return tuple(max(units // 4, 16) for units in hidden)

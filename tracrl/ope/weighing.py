@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tracrl.ope.playing import Replays
 
 Floats = NDArray[np.float64]
-MOST_FLOOR = 0.01
-"""of the most that an episode can cost: what is above it is never taken for nothing"""
+FLOOR = (0.0005, 0.01)
+"""as shares of the most that an episode can cost: below the first is nothing, above the second is something"""
 DOUBT = 0.1
 """the least weight of how far the opinions are apart in the error, however well the model does"""
 
@@ -50,9 +50,8 @@ class Opinions:
             + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_played) ** 2
         )
         error = np.hypot(np.sqrt(variance), self.ood_shares[:, None] * self.anything)
-        none = (of_played[:, 1] <= min(self.replays.floor, MOST_FLOOR * self.most_cost)) & (
-            mean[:, 1] <= 2 * error[:, 1]
-        )
+        floor = min(max(self.replays.floor, FLOOR[0] * self.most_cost), FLOOR[1] * self.most_cost)
+        none = (of_played[:, 1] <= floor) & (mean[:, 1] <= 2 * error[:, 1])
         # Below what the model tells apart from nothing all costs are the same; the error then holds the difference.
         error[none, 1] = np.hypot(error[none, 1], mean[none, 1])
         mean[none, 1] = 0.0
