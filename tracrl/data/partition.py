@@ -147,15 +147,19 @@ def partitions(
     *,
     x: float,
     y: float,
+    most: float = 100.0,
     labelling: Labelling = "segments",
     normaliser: Normaliser = "safe",
 ) -> list[Partition]:
-    """The same segments at several limits: their sums are taken once."""
+    """The same segments at several limits: their sums are taken once.
+
+    No more than ``most`` % of all segments are desirable: where many are safe, ``x`` is the lower.
+    """
     if labelling == "segments":
         cost, value = _sums(data, data.costs, segments), _sums(data, data.rewards, segments)
     else:
         cost, value = data.total_costs[segments.episode], data.returns[segments.episode]
-    return [_partition(data, segments, limit, cost, value, x, y, labelling, normaliser) for limit in limits]
+    return [_partition(data, segments, limit, cost, value, x, y, most, labelling, normaliser) for limit in limits]
 
 
 def _partition(
@@ -166,6 +170,7 @@ def _partition(
     value: NDArray[np.float64],
     x: float,
     y: float,
+    most: float,
     labelling: Labelling,
     normaliser: Normaliser,
 ) -> Partition:
@@ -179,7 +184,7 @@ def _partition(
             f"No {kind} is safe at {bound}: the lowest cost {place} is {judged.min():g}; raise the limit or add safe "
             "episodes."
         )
-    desirable, middle, poor, unsafe = split(value, safe, x, y)
+    desirable, middle, poor, unsafe = split(value, safe, min(x, most * len(safe) / safe.sum()), y)
     if len(unsafe) + len(poor) == 0:
         raise TracrlError(
             f"Every {kind} is safe at {bound} (the highest cost {place} is {judged.max():g}), so there is nothing "

@@ -260,10 +260,13 @@ class TraCLearner(Learner):
 
     def scores(self, batch: SegmentBatch) -> Tensor:
         """ψ of each segment of a batch (R, B)."""
-        assert self.log_ref is not None
-        log_ref = self.log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
         log_pi = self.log_pi(batch.rows, batch.first_row, batch.limit)
-        return score(log_pi, log_ref, self.discount * batch.valid, self.method.alpha)
+        return score(log_pi, self.reference(batch), self.discount * batch.valid, self.method.alpha)
+
+    def reference(self, batch: SegmentBatch) -> Tensor:
+        """log π_ref of the logged actions of a batch (R, B, L)."""
+        assert self.log_ref is not None
+        return self.log_ref.gather(1, batch.rows.flatten(1)).view(batch.rows.shape)
 
     def lr(self) -> Tensor:
         """The classification rate: linear from 0 over the warm-up, then constant."""

@@ -14,14 +14,15 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Partition, cut_segments, partitions
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, RunSpec
-from tracrl.methods.segments import LimitTable, SegmentTable, warn_of_few
-from tracrl.methods.trac import TraC, TraCLearner, weights
+from tracrl.methods.segments import LimitTable, SegmentBatch, SegmentTable, warn_of_few
+from tracrl.methods.trac import TraC, TraCLearner, log_prob, weights
 from tracrl.policies.any_limit import AnyLimitPolicy, told
 from tracrl.policies.base import Policy
 from tracrl.settings import Range
@@ -39,7 +40,7 @@ class TraCAny(TraC):
     title: ClassVar[str] = "TraC-Any"
     optimises: ClassVar[str] = "TraC's classifier at every cost limit at once: the limit is an input of the policy"
     depends_on_limit: ClassVar[bool] = False
-    same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest")
+    same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest", "most", "sharpness")
 
     label_limits: Annotated[int, Range(2, 1_000)] = 32
     """limits at which segments are labelled"""
@@ -48,9 +49,28 @@ class TraCAny(TraC):
     highest: Annotated[float, Range(0, 100, kind="per cent")] = 95.0
     """per cent of the episodes that keep to the highest"""
 
+    most: Annotated[float, Range(0, 100, above=True, kind="per cent")] = 100.0
+    """per cent of all segments that are desirable at most: where many are safe, x is the lower"""
+    sharpness: Annotated[float, Range(0, 100)] = 0.0
+    """s: a desirable segment weighs exp(s (v̂ − 1)) times as much, v̂ its return between 0 and 1"""
+    rounds: Annotated[int, Range(1, 100)] = 1
+    """rounds of classification, each with the policy of the one before as its reference"""
+
     def validate(self) -> None:
         super().validate()
         self.require(self.lowest < self.highest, "lowest", f"per cent below --highest ({self.highest:g})")
+
+    @property
+    def phase_ends(self) -> tuple[int, ...]:
+        """Of the cloning, and of each round but the last."""
+        each = (self.updates - self.clone_updates) / self.rounds
+        return tuple(self.clone_updates + round(i * each) for i in range(self.rounds))
+
+    def weights(self, parts: Partition) -> NDArray[np.float32]:
+        """TraC's, and more for the best where that is asked for."""
+        found, best = weights(parts, self.delta), parts.scaled_returns[0]
+        found[: len(best)] *= np.exp(self.sharpness * (best - 1)).astype(np.float32)
+        return found
 
     def limit_range(self, data: Episodes) -> tuple[float, float]:
         """The lowest and the highest limit that a policy learns to keep to."""
@@ -81,6 +101,7 @@ class TraCAny(TraC):
             self.grid(data, len(cut.first)),
             x=self.x,
             y=self.y,
+            most=self.most,
             labelling=self.labelling,
             normaliser=self.normaliser,
         )
@@ -100,7 +121,7 @@ class TraCAnyLearner(TraCLearner):
         self.limit_range = method.limit_range(data)
         parts = [method.partitions(data, run.seed) for run in self.runs]
         warn_of_few([of_run[0] for of_run in parts], method.batch_size)
-        w = [[weights(p, method.delta) for p in of_run] for of_run in parts]
+        w = [[method.weights(p) for p in of_run] for of_run in parts]
         limits = [told(p.limit, *self.limit_range) for p in parts[0]]
         table = LimitTable(parts, w, limits, method.batch_size, method.hidden, self.compute)
         # The two sets take turns in a batch: they are of one size there, at every limit.
@@ -110,10 +131,36 @@ class TraCAnyLearner(TraCLearner):
     def drawn_from(self) -> str:
         return "turns" if self.method.sides == "both" else self.method.sides
 
+    @property
+    def round(self) -> int:
+        """Of the classification, counted from 1; 0 while cloning."""
+        return sum(self.step >= end for end in self.method.phase_ends)
+
+    @property
+    def phase(self) -> str:
+        return super().phase if self.round <= 1 else f"classification {self.round}"
+
+    def prepare(self) -> None:
+        if self.round > 1 and self.step in self.method.phase_ends:
+            self.freeze()
+        super().prepare()
+
     def freeze(self) -> None:
-        with torch.no_grad():
-            self.network.layers[0].weight[:, -1].zero_()
+        if self.round == 1:
+            with torch.no_grad():
+                self.network.layers[0].weight[:, -1].zero_()
         super().freeze()
+
+    def reference(self, batch: SegmentBatch) -> Tensor:
+        """From the second round on the reference is told the limit too."""
+        if self.round <= 1:
+            return super().reference(batch)
+        rows = batch.rows.flatten()
+        states = self.observations[rows].view(len(batch.rows), -1, self.observations.shape[1])
+        actions = self.actions[rows].view(*batch.rows.shape, -1)
+        with torch.no_grad(), self.autocast():
+            mean = self.frozen(self.seen(states, batch.limit))
+        return log_prob(mean.to(actions.dtype).view_as(actions), actions)
 
     def seen(self, states: Tensor, limit: Tensor | None) -> Tensor:
         runs, rows, _ = states.shape

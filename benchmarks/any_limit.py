@@ -1,0 +1,296 @@
+"""One policy for every limit against a TraC training for each: what both score in the simulator, and what variants do.
+
+    python benchmarks/any_limit.py measure BallRun CarCircle --preset fast     # train and play what is not there yet
+    python benchmarks/any_limit.py estimate BallRun CarCircle                  # what the log alone says of the policies
+    python benchmarks/any_limit.py table                                       # everything that is there, as Markdown
+
+Everything is kept below ``--out`` (runs/any-limit), a file for each task and variant, and what is there is not done
+again. ``--jobs`` trainings go side by side, which a GPU with small networks likes; none begins after ``--seconds``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+import traceback
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tracrl
+from tracrl.data.episodes import Episodes
+from tracrl.data.partition import is_safe
+from tracrl.evaluation.evaluate import Evaluator
+from tracrl.evaluation.scores import Scores
+from tracrl.files import read_json, write_json
+from tracrl.ope.estimates import Estimates
+from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.base import Policy
+from tracrl.policies.mlp import MLPPolicy
+from tracrl.tasks.normalise import normalised_reward
+from tracrl.tasks.table import get_task
+
+LIMITS = (10.0, 20.0, 40.0)
+"""that both are compared at"""
+UNSEEN = (5.0, 15.0, 30.0, 60.0)
+INNER = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 70.0, 80.0)
+"""at which the default is played: from these an inner limit is chosen"""
+SEEDS = (0, 10, 20)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "trac": {},
+    "any": {},
+    "any x 25": {"x": 25.0},
+    "any most 10": {"most": 10.0},
+    "any sharp": {"delta": 0.0, "sharpness": 3.0},
+    "any x 25, η 1": {"x": 25.0, "eta": 1.0},
+    "any 2 rounds": {"rounds": 2},
+    "any α 0.5": {"alpha": 0.5},
+    "any ratio 0.5": {"ratio": 0.5},
+    "any batch 32": {"batch_size": 32},
+}
+TASKS = ("CarCircle", "DroneCircle", "BallRun", "BallCircle", "CarRun", "DroneRun", "AntRun", "AntCircle")
+MEAN = "any, mean of seeds"
+
+
+def episodes_of(task: str, folder: str | None) -> Episodes:
+    return tracrl.load_dataset(task if folder is None else Path(folder) / f"{task}.hdf5", task=task)
+
+
+def file_of(out: Path, task: str, variant: str, suffix: str) -> Path:
+    return out / f"{task}-{variant.replace(' ', '-').replace(',', '')}{suffix}"
+
+
+def measure(task: str, variant: str, options: argparse.Namespace) -> str:
+    """Train one variant on one task, play it, and keep both; a line on what came out."""
+    warnings.simplefilter("ignore")  # few safe segments at the lowest limit
+    data = episodes_of(task, options.data)
+    kind = tracrl.TraC if variant == "trac" else tracrl.TraCAny
+    changes = VARIANTS[variant] | ({} if options.updates is None else {"updates": options.updates})
+    method = kind.preset(get_task(task).suite, options.preset, **changes)
+    began = time.monotonic()
+    run = tracrl.fit(method, data, limits=LIMITS, seeds=SEEDS, device=options.device)
+    trained = time.monotonic() - began
+    run.policy.save(file_of(options.out, task, variant, ".safetensors"))
+    played: Policy = run.policy
+    if isinstance(run.policy, AnyLimitPolicy):
+        wanted = sorted({*LIMITS, *UNSEEN, *(INNER if variant == "any" else ())})
+        lowest = run.policy.limit_range[0]
+        played = run.policy.over([limit for limit in wanted if limit >= lowest])
+    began = time.monotonic()
+    with Evaluator(task, episodes=options.episodes, workers=options.simulators) as evaluator:
+        scores = evaluator.evaluate(played)
+        if variant == "any" and isinstance(run.policy, AnyLimitPolicy):
+            together = [mean_of(run.policy.at(limit)) for limit in LIMITS if limit >= lowest]
+            keep(options, task, MEAN, evaluator.evaluate(together[0].joined_with(together[1:])), data, {})
+    facts = {
+        "training_seconds": round(trained, 1),
+        "playing_seconds": round(time.monotonic() - began, 1),
+        "settings": asdict(method),
+    }
+    keep(options, task, variant, scores, data, facts)
+    reward, cost, safe = summary(scores, LIMITS)
+    return f"{task}, {variant}: {reward:.3f} / {cost:.2f}, {safe} safe; trained in {trained:.0f} s"
+
+
+def mean_of(policy: MLPPolicy) -> MLPPolicy:
+    """One policy that acts as the mean of a stack's before the last tanh: their layers side by side in one network."""
+    tensors = {}
+    layers = len(policy.tensor_names()) // 2
+    for i in range(layers):
+        weight, bias = policy.tensors[f"weight{i}"], policy.tensors[f"bias{i}"]
+        count, rows, columns = weight.shape
+        if i == 0:
+            wide = np.concatenate(list(weight), axis=1)
+        elif i == layers - 1:
+            wide = np.concatenate(list(weight), axis=0) / count
+        else:
+            wide = np.zeros((count * rows, count * columns), np.float32)
+            for j, block in enumerate(weight):
+                wide[j * rows : (j + 1) * rows, j * columns : (j + 1) * columns] = block
+        tensors[f"weight{i}"] = wide[None].astype(np.float32)
+        joined = bias.mean(0) if i == layers - 1 else np.concatenate(list(bias), axis=1)
+        tensors[f"bias{i}"] = joined[None].astype(np.float32)
+    metadata = replace(policy.metadata, limits=policy.metadata.limits[:1], seeds=(0,))
+    return MLPPolicy(metadata, tensors)
+
+
+def keep(
+    options: argparse.Namespace, task: str, variant: str, scores: Scores, data: Episodes, facts: dict[str, Any]
+) -> None:
+    write_json(
+        file_of(options.out, task, variant, ".json"),
+        {
+            "task": task,
+            "variant": variant,
+            "scores": scores.to_dict(),
+            "best_safe": {f"{limit:g}": best_safe(data, limit) for limit in (*LIMITS, *UNSEEN)},
+            "data": {"fingerprint": data.fingerprint, "episodes": len(data), "rows": data.rows},
+            **facts,
+        },
+    )
+
+
+def best_safe(data: Episodes, limit: float) -> float | None:
+    """The highest normalised return of an episode that keeps to the limit."""
+    safe = is_safe(data.total_costs, limit)
+    return float(normalised_reward(get_task(str(data.task)), data.returns[safe]).max()) if safe.any() else None
+
+
+def summary(scores: Scores, limits: tuple[float, ...]) -> tuple[float, float, str]:
+    """Mean normalised reward and cost over these limits, and how many of the policies are safe."""
+    which = np.isin(scores.limits, limits)
+    safe = scores.safe[which]
+    return (
+        float(scores.rewards[which].mean()),
+        float(scores.normalised_costs[which].mean()),
+        f"{int(safe.sum())} of {len(safe)}",
+    )
+
+
+def estimate(task: str, variant: str, options: argparse.Namespace) -> str:
+    """What the log alone says of the default's policies at each inner limit."""
+    policy = tracrl.load_policy(file_of(options.out, task, variant, ".safetensors"))
+    assert isinstance(policy, AnyLimitPolicy)
+    lowest = policy.limit_range[0]
+    data = episodes_of(task, options.data)
+    began = time.monotonic()
+    found = tracrl.estimate(
+        policy.over([limit for limit in INNER if limit >= lowest]),
+        data,
+        trained_on=[data.fingerprint],
+        device=options.device,
+    )
+    found.save(file_of(options.out, task, variant, ".estimates.json"))
+    return f"{task}, {variant}: {len(found)} policies estimated in {time.monotonic() - began:.0f} s"
+
+
+JOBS = {"measure": (measure, ".json"), "estimate": (estimate, ".estimates.json")}
+
+
+def work(options: argparse.Namespace) -> None:
+    """All that is not there yet, some of it side by side, in the order of variants, each over all tasks."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    job, suffix = JOBS[options.command]
+    todo = [
+        (task, variant)
+        for variant in options.variants
+        for task in options.tasks or TASKS
+        if not file_of(options.out, task, variant, suffix).exists()
+    ]
+    began = time.time()
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(in_time, job, task, variant, options, began) for task, variant in todo]
+        for done in as_completed(waiting):
+            print(f"[{time.time() - began:4.0f} s] {done.result()}", flush=True)
+
+
+def in_time(job: Any, task: str, variant: str, options: argparse.Namespace, began: float) -> str:
+    if time.time() - began > options.seconds:
+        return f"{task}, {variant}: not begun, no time is left"
+    try:
+        return str(job(task, variant, options))
+    except Exception:  # the other tasks go on
+        return f"{task}, {variant}: {traceback.format_exc()}"
+
+
+def table(options: argparse.Namespace) -> None:
+    """Markdown: a table over the compared limits, one over the unseen ones, and what an inner limit would bring."""
+    found = [read_json(file) for file in sorted(options.out.glob("*.json")) if ".estimates" not in file.name]
+    scores = {(f["task"], f["variant"]): Scores.from_dict(f["scores"]) for f in found}
+    facts = {(f["task"], f["variant"]): f for f in found}
+    tasks = [task for task in options.tasks or TASKS if (task, "any") in scores]
+    order = [*VARIANTS, MEAN]
+    variants = [v for v in order if any((task, v) in scores for task in tasks)]
+    print("Reward / cost, mean over limits 10, 20 and 40 and three seeds; in brackets the safe policies of nine.\n")
+    print("| task | best safe episode |", " | ".join(variants), "|")
+    print("|---|---:|" + "---:|" * len(variants))
+    for task in tasks:
+        best = [facts[task, "any"]["best_safe"][f"{limit:g}"] for limit in LIMITS]
+        cells = [cell(scores.get((task, variant)), LIMITS) for variant in variants]
+        print(f"| {task} | {np.mean([b for b in best if b is not None]):.3f} |", " | ".join(cells), "|")
+    shared = [task for task in tasks if all((task, v) in scores for v in variants)]
+    if shared:
+        means = [np.mean([summary(scores[task, v], LIMITS)[:2] for task in shared], axis=0) for v in variants]
+        print(f"| mean of {len(shared)} | |", " | ".join(f"{r:.3f} / {c:.2f}" for r, c in means), "|")
+    print("\nTraining time in seconds.\n")
+    for task in tasks:
+        times = [f"{v} {facts[task, v].get('training_seconds')}" for v in variants if (task, v) in facts]
+        print(f"- {task}:", ", ".join(times))
+    print("\nThe default at every limit that was played (reward / cost).\n")
+    limits = sorted({*LIMITS, *UNSEEN, *INNER})
+    print("| task |", " | ".join(f"{limit:g}" for limit in limits), "|")
+    print("|---|" + "---:|" * len(limits))
+    for task in tasks:
+        print(f"| {task} |", " | ".join(cell(scores[task, "any"], (limit,)) for limit in limits), "|")
+    for task in tasks:
+        calibrated(options, task, scores[task, "any"])
+
+
+def calibrated(options: argparse.Namespace, task: str, truth: Scores) -> None:
+    """What the inner limits score that the log alone chooses, at several confidences; and those the truth would."""
+    file = file_of(options.out, task, "any", ".estimates.json")
+    if not file.exists():
+        return
+    estimates = Estimates.load(file)
+    print(f"\n{task}: inner limits chosen by the log (reward / cost at the wanted limit, chosen limits by seed).\n")
+    for confidence in (0.5, 0.7, 0.9):
+        for limit in LIMITS:
+            rewards, costs, chosen = [], [], []
+            for seed in SEEDS:
+                inner = choose_inner(estimates, seed, limit, confidence)
+                chosen.append("none" if inner is None else f"{inner:g}")
+                played = list(zip(truth.limits, truth.seeds, strict=True))
+                place = played.index((limit if inner is None else inner, seed))
+                rewards.append(truth.rewards[place].mean())
+                costs.append(truth.costs[place].mean() / limit)
+            safe = sum(cost <= 1 for cost in costs)
+            print(
+                f"- {confidence:.0%}, limit {limit:g}: {np.mean(rewards):.3f} / {np.mean(costs):.2f}, "
+                f"{safe} of {len(costs)} safe, chosen {' '.join(chosen)}"
+            )
+
+
+def choose_inner(estimates: Estimates, seed: int, limit: float, confidence: float) -> float | None:
+    """Of one seed's inner limits whose bound of cost is within the limit, the one of the highest estimated return."""
+    bounds, lower = estimates.cost_bounds(confidence), estimates.return_bounds(confidence)
+    passing = [i for i, s in enumerate(estimates.seeds) if s == seed and bounds[i] <= limit]
+    return None if not passing else estimates.limits[max(passing, key=lambda i: float(lower[i]))]
+
+
+def cell(scores: Scores | None, limits: tuple[float, ...]) -> str:
+    if scores is None or not np.isin(scores.limits, limits).any():
+        return ""
+    reward, cost, safe = summary(scores, limits)
+    count, _, total = safe.partition(" of ")
+    return f"{reward:.3f} / {cost:.2f}" + ("" if count == total else f" ({count})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["measure", "estimate", "table"])
+    parser.add_argument("tasks", nargs="*", metavar="TASK")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=None)
+    parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
+    parser.add_argument("--data", help="a folder of TASK.hdf5; without it, the data that are at hand")
+    parser.add_argument("--preset", choices=["fast", "full"], default="fast")
+    parser.add_argument("--updates", type=int, help="in place of the preset's")
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--simulators", type=int, help="processes that play, for each job")
+    parser.add_argument("--seconds", type=float, default=1e9)
+    options = parser.parse_args()
+    options.variants = options.variants or (["any"] if options.command == "estimate" else list(VARIANTS))
+    if options.command == "table":
+        table(options)
+    else:
+        work(options)
+
+
+if __name__ == "__main__":
+    main()
