@@ -75,9 +75,9 @@ def measure(task: str, variant: str, options: argparse.Namespace) -> str:
     began = time.monotonic()
     run = tracrl.fit(method, data, limits=LIMITS, seeds=SEEDS, device=options.device)
     trained = time.monotonic() - began
-    run.policy.save(file_of(options.out, task, variant, ".safetensors"))
     played: Policy = run.policy
     if isinstance(run.policy, AnyLimitPolicy):
+        run.policy[run.policy.networks()].save(file_of(options.out, task, variant, ".safetensors"))
         wanted = sorted({*LIMITS, *UNSEEN, *(INNER if variant == "any" else ())})
         lowest = run.policy.limit_range[0]
         played = run.policy.over([limit for limit in wanted if limit >= lowest])

@@ -148,6 +148,43 @@ def test_cloning_and_the_reference_do_not_see_the_limit() -> None:
     assert not np.array_equal(trained.over([2])[0].act(observations), trained.over([8])[0].act(observations))
 
 
+def test_rounds_take_the_policy_of_the_one_before_as_reference() -> None:
+    """12 updates, 4 of cloning: the second round begins at 8; its first scores are 0 at every limit, without dropout."""
+    method = replace(SMALL, rounds=2, dropout=0.0)
+    assert method.phase_ends == (4, 8)
+    stack = learner(method)
+    phases = []
+    for _ in range(8):
+        phases.append(stack.phase)
+        stack.update()
+    assert phases == ["cloning"] * 4 + ["classification"] * 4
+    assert stack.phase == "classification 2"
+    stack.prepare()
+    drawn = stack.table.draw(stack.key(BATCH_STREAM), stack.classified)
+    assert stack.scores(drawn).abs().max() < 1e-5
+    alone, resumed = learner(method, SEEDS[1]), learner(method)
+    resumed.restore({name: tensor.clone() for name, tensor in stack.state_dict().items()}, stack.step)
+    for _ in range(4):
+        stack.update()
+        resumed.update()
+    for _ in range(12):
+        alone.update()
+    for name, tensor in stack.state_dict().items():
+        assert torch.equal(tensor[1], alone.state_dict()[name][0]), name
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_fewer_are_desirable_where_many_are_safe_and_the_best_weigh_more() -> None:
+    data = five_episodes()
+    method = TraCAny(label_limits=3, lowest=0, highest=80, delta=0.0, x=50, most=20, sharpness=2.0)
+    # Of five episodes one may be desirable, also at the limit of 6, where four are safe.
+    assert [parts.desirable for parts in method.partitions(data, seed=0)] == [1, 1, 1]
+    usual = replace(method, most=100.0)
+    parts = usual.partitions(data, seed=0)[2]
+    # Desirable at 6 are those of return 4 (v̂ = 1) and 3 (v̂ = 2/3): w = v̂ exp(2 (v̂ − 1)).
+    assert usual.weights(parts)[:2] == pytest.approx([1.0, 2 / 3 * np.exp(-2 / 3)])
+
+
 def bold_and_careful(episodes: int = 120, steps: int = 10) -> Episodes:
     """An action from 0 to 1 earns itself and costs itself; an episode's drivers differ in how bold they are."""
     generator = np.random.default_rng(0)

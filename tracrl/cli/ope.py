@@ -66,7 +66,10 @@ class GateOptions(_LogOptions):
 
 @dataclass
 class ChooseOptions(_LogOptions):
-    """Of all policies that pass the gate, the one with the highest lower bound of return; exit 3 if there is none."""
+    """Of all policies that pass the gate, the one with the highest lower bound of return; exit 3 if there is none.
+
+    A policy for every limit (trac-any) is asked at several inner limits: it may pass for --limit at a higher one.
+    """
 
     limit: float = tyro.MISSING
     """what an episode may cost"""
@@ -122,10 +125,25 @@ def gate(options: GateOptions) -> int:
 def choose(options: ChooseOptions) -> int:
     from tracrl.ope.gate import check_limit
     from tracrl.ope.gate import choose as decide
+    from tracrl.ope.inner_limits import candidates
+    from tracrl.policies.any_limit import AnyLimitPolicy
 
     check_limit(options.limit)
-    decision = decide(_estimates(options, _policies(options)), options.limit, options.confidence)
+    given = _policies(options)
+    stacks = {
+        name: candidates(policy, [options.limit]) if isinstance(policy, AnyLimitPolicy) else policy
+        for name, policy in given.items()
+    }
+    estimates = _estimates(options, stacks)
+    decision = decide(estimates, options.limit, options.confidence)
     console.print(str(decision), soft_wrap=True)
+    chosen = decision.policy
+    if chosen is not None and isinstance(given[estimates.names[chosen]], AnyLimitPolicy):
+        name, inner, seed = estimates.names[chosen], estimates.limits[chosen], estimates.seeds[chosen]
+        console.print(
+            f"Its inner limit is {inner:g}: tracrl.load_policy({name!r}).at({inner:g}), the policy of seed {seed}.",
+            soft_wrap=True,
+        )
     return decision.status
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from tracrl.cli.console import console
+from tracrl.cli.console import console, say_aside
 from tracrl.cli.data import DataOptions, Flag
 from tracrl.cli.evaluate import show_run
 from tracrl.cli.method_options import parse_training
@@ -18,6 +18,7 @@ from tracrl.errors import TracrlError
 if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes
     from tracrl.evaluation.evaluate import Evaluator
+    from tracrl.policies.base import Policy
 
 
 @dataclass
@@ -43,6 +44,8 @@ class TrainOptions(DataOptions):
     """a training that looks dead (one action everywhere, no better than chance) is an error, not a warning"""
     holdout: float | None = None
     """train on all but this share of the episodes, such as 0.1: `tracrl estimate` then uses those held out"""
+    calibrate: Flag = False
+    """trac-any: for each limit, choose from the log alone the inner limit whose estimated cost is at most that limit"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
@@ -78,6 +81,8 @@ def train(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     kind = get_method(arguments[0])
     options, changes = parse_training(kind, TrainOptions, arguments[1:])
+    if options.calibrate and kind.name != "trac-any":
+        raise TracrlError(f"--calibrate chooses inner limits of trac-any; {kind.name} has none.")
     # The suite follows the task, however it is found; where it is named, settings are judged before data are read.
     named = None if options.task is None else get_task(options.task)
     read = None if named else _training_data(options)
@@ -115,9 +120,36 @@ def train(arguments: Sequence[str]) -> int:
         progress=Terminal(console),
     )
     show_run(out)
+    if options.calibrate:
+        calibrate(run.policy, data, limits, out, options.device)
     if run.scores is None and data.task is not None:
         console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out} --save")
     return 0
+
+
+def calibrate(policy: Policy, data: Episodes, limits: Sequence[float], out: Path, device: str) -> None:
+    """Choose the inner limits of a finished run's policies from the log alone, and keep what was chosen."""
+    from tracrl.files import write_json
+    from tracrl.ope.estimate import estimate
+    from tracrl.ope.inner_limits import calibrate as chosen_limits
+    from tracrl.ope.inner_limits import candidates
+    from tracrl.policies.any_limit import AnyLimitPolicy
+    from tracrl.train.directory import RunDirectory
+
+    assert isinstance(policy, AnyLimitPolicy)
+    estimates = estimate(
+        candidates(policy, limits),
+        data,
+        trained_on=[data.fingerprint],
+        device=device,
+        progress=lambda text: say_aside(f"{text} ..."),
+    )
+    found = chosen_limits(policy, estimates, limits)
+    directory = RunDirectory(out)
+    write_json(directory.calibration, found.to_dict())
+    found.policy.save(directory.calibrated)
+    console.print(found.table())
+    console.print(f"Calibrated policies: {directory.calibrated}", soft_wrap=True)
 
 
 def _training_data(options: TrainOptions) -> Episodes:

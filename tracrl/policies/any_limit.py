@@ -97,8 +97,12 @@ class AnyLimitPolicy(Policy):
         if isinstance(limits, Sequence | np.ndarray):
             return self._moved(limits)
         which = self.networks()
-        moved = self[which]._moved([limits] * len(which))
-        return MLPPolicy(moved.metadata, named_pairs(moved._layers), self.single)
+        plain = self[which]._moved([limits] * len(which)).plain()
+        return plain[0] if self.single else plain
+
+    def plain(self) -> MLPPolicy:
+        """Ordinary policies that act as these do at their limits, and know no others."""
+        return MLPPolicy(self.metadata, named_pairs(self._layers), self.single)
 
     def _moved(self, limits: Sequence[float]) -> Self:
         if len(limits) != len(self):

@@ -12,6 +12,8 @@ best.safetensors       of each run the best policy that was evaluated on the way
 scores.json            every evaluation episode of the final policies
 best_scores.json       and of the best ones
 estimates.json         what they will return and cost, estimated from a log alone
+calibrated.safetensors of a policy for every limit: at the inner limits that the log chose for the wanted ones
+calibration.json       these choices, and what they rest on
 checksums.json         of the results, so that an edited file is noticed (seal.json in version 0.4.0)
 scores.png, curves.png pictures of both
 estimates.png          and of the estimates
@@ -104,6 +106,14 @@ class RunDirectory:
     @property
     def best_scores(self) -> Path:
         return self.path / "best_scores.json"
+
+    @property
+    def calibrated(self) -> Path:
+        return self.path / "calibrated.safetensors"
+
+    @property
+    def calibration(self) -> Path:
+        return self.path / "calibration.json"
 
     @property
     def metrics(self) -> Path:

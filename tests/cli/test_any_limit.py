@@ -1,0 +1,75 @@
+"""One policy for every limit as a user meets it: trained once a seed, played at limits that nobody trained for."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import make_small_data
+from tests.test_cli import TINY, refused, tracrl
+from tracrl.cli.evaluate import EvaluateOptions, evaluate
+from tracrl.cli.train import train
+from tracrl.errors import TracrlError
+from tracrl.methods.bc import BCSafe
+from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.load import load_policy
+from tracrl.train.fit import fit
+
+TRAIN = ["train", "trac-any", "BallRun", "--no-eval", *TINY]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("any")
+    result = tracrl(*TRAIN, "--limits", 10, 20, "--seeds", 0, 10, "--out", "run", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return folder / "run"
+
+
+def test_a_run_a_seed_answers_for_each_limit(run: Path) -> None:
+    policy = load_policy(run)
+    assert isinstance(policy, AnyLimitPolicy)
+    assert policy.metadata.limits == (10, 10, 20, 20)
+    assert len(policy.networks()) == 2
+    assert [spec["seed"] for spec in json.loads((run / "config.json").read_text())["trained"]] == [0, 10]
+
+
+def test_evaluated_at_limits_that_it_was_not_trained_for(run: Path) -> None:
+    options = ["--episodes", 1, "--workers", 1]
+    result = tracrl("evaluate", run, "--limits", 5, 60, *options, cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    assert re.findall(r"│\s+(5|60|all) │\s+2 │", result.stdout) == ["5", "60", "all"]
+    above = tracrl("evaluate", run, "--limits", 500, *options, cwd=run.parent)
+    assert "note: A limit of 500 is above those that this policy was trained for, 0 to 89: it acts as at 89." in (
+        above.stderr + above.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"limits": (5.0,), "save": True}, "leave out --limits"),
+        ({"limits": (5.0,), "limit": 10.0}, "give one of them"),
+        ({"limits": (-5.0,)}, "0 or more"),
+        ({"limits": (5.0, 5.0)}, "twice"),
+    ],
+)
+def test_limits_that_cannot_be_meant(run: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TracrlError, match=said):
+        evaluate(EvaluateOptions(run, **options))
+
+
+def test_limits_are_refused_where_they_mean_nothing(tmp_path: Path) -> None:
+    low = tracrl(*TRAIN, "--lowest", 60, "--limits", 60, 10, "--out", "low", cwd=tmp_path)
+    assert "A limit of 10 is below those that this policy was trained for" in refused(low)
+    assert not (tmp_path / "low").exists()
+    one_limit = BCSafe(updates=1, batch_size=4, hidden=(4,))
+    fit(one_limit, make_small_data(), limits=[4], out=tmp_path / "safe", device="cpu")
+    with pytest.raises(TracrlError, match="for policies that serve every limit"):
+        evaluate(EvaluateOptions(tmp_path / "safe", limits=(5.0,)))
+    with pytest.raises(TracrlError, match="--calibrate chooses inner limits of trac-any"):
+        train(["trac", "BallRun", "--calibrate", *TINY])

@@ -1,0 +1,82 @@
+"""Inner limits by hand: the budget is used where the log shows that it may be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracrl.errors import TracrlError
+from tracrl.ope.estimates import Estimates
+from tracrl.ope.inner_limits import calibrate, candidates, inner_limits
+from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.base import PolicyMetadata
+from tracrl.policies.load import load_policy
+
+
+def policy() -> AnyLimitPolicy:
+    """Of seeds 0 and 10, for limits from 0 to 64; the action is a tenth of what it is told of the limit."""
+    layers = {
+        "weight0": np.tile(np.array([[0.0], [1.0]], np.float32), (2, 1, 1)),
+        "bias0": np.ones((2, 1, 1), np.float32),
+        "weight1": np.full((2, 1, 1), 0.1, np.float32),
+        "bias1": np.full((2, 1, 1), -0.1, np.float32),
+    }
+    metadata = PolicyMetadata("trac-any", (10.0, 10.0), (0, 10), (-1.0,), (1.0,))
+    return AnyLimitPolicy(metadata, layers, lowest=0.0, highest=64.0)
+
+
+def estimated(stack: AnyLimitPolicy, cost_per_limit: tuple[float, float], error: float = 1.0) -> Estimates:
+    """A seed's cost is this share of the inner limit, its return the inner limit itself."""
+    limits = np.array(stack.metadata.limits)
+    share = np.array([cost_per_limit[0 if seed == 0 else 1] for seed in stack.metadata.seeds])
+    count = len(stack)
+    return Estimates(
+        names=("trac-any",) * count,
+        limits=stack.metadata.limits,
+        seeds=stack.metadata.seeds,
+        returns=limits,
+        costs=share * limits,
+        return_errors=np.full(count, 0.1),
+        cost_errors=np.full(count, error),
+        ood_shares=np.zeros(count),
+        confidence=0.9,
+        data={},
+        notes=("One note.",),
+    )
+
+
+def test_candidates_are_the_wanted_limits_and_a_spread_over_the_range() -> None:
+    assert inner_limits(policy(), [10, 20]) == [1, 4, 9, 10, 16, 20, 25, 36, 49, 64]
+    stack = candidates(policy(), [20])
+    assert stack.metadata.limits[:4] == (1, 1, 4, 4)
+    assert len(stack) == 18
+    with pytest.raises(TracrlError, match="below those"):
+        candidates(policy(), [-1])
+
+
+def test_the_inner_limit_is_the_best_whose_bound_is_within_the_limit(tmp_path: Path) -> None:
+    """Seed 0 spends half of what it is told, so that 36 costs 18 and at most 19.3 with 90 % confidence; seed 10 spends
+    twice as much: 9 costs 18. At confidence 99 % the bounds are 20.3, and the next lower ones are taken."""
+    given = policy()
+    estimates = estimated(candidates(given, [20]), (0.5, 2.0))
+    found = calibrate(given, estimates, [20], confidence=0.9)
+    assert [(c.limit, c.seed, c.inner, c.shown) for c in found.choices] == [(20, 0, 36, True), (20, 10, 9, True)]
+    assert [c.cost_bound for c in found.choices] == pytest.approx([19.28, 19.28], abs=0.01)
+    assert [c.inner for c in calibrate(given, estimates, [20], confidence=0.99).choices] == [25, 4]
+    # The policies act at the inner limits and say what they are wanted for.
+    assert found.policy.metadata.limits == (20, 20)
+    assert found.policy.act(np.zeros(1))[0] == pytest.approx(given.at(36).act(np.zeros(1))[0])
+    assert found.policy.act(np.zeros(1))[1] == pytest.approx(given.at(9).act(np.zeros(1))[1])
+    found.policy.save(tmp_path / "calibrated.safetensors")
+    assert load_policy(tmp_path / "calibrated.safetensors").metadata.limits == (20, 20)
+    assert json.loads(json.dumps(found.to_dict()))["choices"][0]["inner"] == 36
+
+
+def test_where_nothing_is_shown_the_limit_itself_is_acted_at_and_that_is_said() -> None:
+    given = policy()
+    found = calibrate(given, estimated(candidates(given, [10]), (0.5, 0.5), error=50.0), [10])
+    assert [(c.inner, c.shown) for c in found.choices] == [(10, False), (10, False)]
+    assert any("NO" in str(cell) for column in found.table().columns for cell in column.cells)
