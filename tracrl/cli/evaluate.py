@@ -16,7 +16,10 @@ from tracrl.errors import TracrlError
 from tracrl.tasks.table import get_task
 
 if TYPE_CHECKING:
+    from tracrl.data.episodes import Episodes
     from tracrl.envs.environment import EnvSpec
+    from tracrl.evaluation.evaluate import Evaluator
+    from tracrl.ope.alarm import OutOfData
     from tracrl.policies.base import Policy
     from tracrl.train.directory import RunDirectory
 
@@ -47,6 +50,10 @@ class EvaluateOptions:
     """simulator processes; without it, one per core"""
     save: Flag = False
     """replace the run's scores by these"""
+    ood: Flag = False
+    """also say how often the policies do what no logged step was like, in logged states and where they go"""
+    data: str | None = None
+    """the log for --ood: a file or a task; without it, the run's own data where they are at hand"""
     method: str | None = None
     """module:Class of a method of your own, where its policies act in a way of their own"""
     video: Path | None = None
@@ -62,6 +69,8 @@ def evaluate(options: EvaluateOptions) -> int:
 
     if options.method is not None:
         get_method(options.method)  # whose file defines the policy's kind
+    if options.data is not None and not options.ood:
+        raise TracrlError("--data is the log that --ood compares with: add --ood, or leave it out.")
     directory = RunDirectory(options.run) if options.run.is_dir() else None
     policy = _of_limit(load_policy(options.run), options)
     spec = _environment(policy, directory, options)
@@ -69,6 +78,7 @@ def evaluate(options: EvaluateOptions) -> int:
         _may_save(directory, spec, options)
     if options.video is not None:
         return _record(policy, spec, options)
+    data = _log(policy, directory, options) if options.ood else None
     evaluator = Evaluator(spec, episodes=options.episodes, seed=options.seed, workers=options.workers)
     with evaluator, _Bars("episodes") as bars:
         scores = evaluator.evaluate(policy, progress=bars.played)
@@ -76,18 +86,49 @@ def evaluate(options: EvaluateOptions) -> int:
         if directory is not None and directory.best.exists() and not options.limits:
             best = _of_limit(load_policy(directory.best), options)
             best_scores = evaluator.evaluate(best, progress=bars.played)
+        strayed = None if data is None else _strayed(policy, data, evaluator)
     if options.save and directory is not None:
         scores.save(directory.scores)
         if best is not None:
             best_scores.save(directory.best_scores)
         renew(directory.path)
+        if strayed is not None:
+            strayed.save(directory.out_of_data)
         show_run(directory.path)
+        if strayed is not None:
+            console.print(strayed.table("Out of the data"))
         return 0
     if best is not None:
         console.print(best_scores.table(f"{options.run}: best policy on the way"), style="dim")
     console.print(scores.table(f"{options.run}: final policy" if directory else f"{options.run}"))
+    if strayed is not None:
+        console.print(strayed.table("Out of the data"))
     _show_warnings(directory)
     return 0
+
+
+def _log(policy: Policy, directory: RunDirectory | None, options: EvaluateOptions) -> Episodes:
+    """The log that the policies are held against."""
+    from tracrl.data.locate import load_dataset
+    from tracrl.ope.log import check_policy
+    from tracrl.train.its_data import find_data
+
+    data = None
+    if options.data is not None:
+        data = load_dataset(options.data)
+    elif directory is not None:
+        data = find_data(directory.path, directory.read_config())
+    if data is None:
+        raise TracrlError(f"--ood: the data of {options.run} are not at hand: name the log with --data.")
+    check_policy(policy, data)
+    return data
+
+
+def _strayed(policy: Policy, data: Episodes, evaluator: Evaluator) -> OutOfData:
+    from tracrl.evaluation.visited import visited_steps
+    from tracrl.ope.alarm import out_of_data
+
+    return out_of_data(policy, data, visited_steps(evaluator, policy))
 
 
 def _show_warnings(directory: RunDirectory | None) -> None:

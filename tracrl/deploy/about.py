@@ -13,6 +13,7 @@ from tracrl.data.locate import load_dataset
 from tracrl.deploy.export import NOT_SHOWN
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
+from tracrl.ope.alarm import OutOfData
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates
 from tracrl.ope.gate import gate
 from tracrl.policies.any_limit import AnyLimitPolicy
@@ -32,6 +33,7 @@ class Known:
     warnings: tuple[str, ...] = ()
     scores: Scores | None = None
     estimates: Estimates | None = None
+    out_of_data: OutOfData | None = None
 
     @classmethod
     def of(cls, path: Path) -> Known:
@@ -49,6 +51,7 @@ class Known:
             directory.read_warnings(),
             Scores.load(scores) if scores.exists() and (final or path.name == directory.best.name) else None,
             Estimates.load(directory.estimates) if directory.estimates.exists() else None,
+            OutOfData.load(directory.out_of_data) if directory.out_of_data.exists() else None,
         )
 
     def to_export(self, limit: float | None, seed: int | None) -> tuple[Policy, dict[str, Any]]:
@@ -89,6 +92,13 @@ class Known:
         mine = self.policy.fingerprints()[place]
         return self.estimates.policies.index(mine) if mine in self.estimates.policies else None
 
+    def strayed(self, place: int) -> float | None:
+        """The share of one policy's steps out of the data, along its own episodes."""
+        known, mine = self.out_of_data, self.policy.fingerprints()[place]
+        if known is None or known.played is None or mine not in known.policies:
+            return None
+        return known.played[known.policies.index(mine)]
+
     def safety(self, place: int) -> str:
         """What is known of the cost, and what that rests on."""
         said = []
@@ -100,6 +110,8 @@ class Known:
                 f"In {scored['environment']} it cost {scored['cost']:.1f} in the mean of {scored['episodes']} "
                 f"episodes, where {self.policy.metadata.limits[place]:g} was allowed."
             )
+        if said and (share := self.strayed(place)) is not None:
+            said.append(f"Along its episodes {share:.0%} of its steps were out of the data.")
         return " ".join(said or [NOT_SHOWN])
 
     def for_export(self, places: Sequence[int]) -> dict[str, Any]:

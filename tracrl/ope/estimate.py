@@ -13,6 +13,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.holdout import Holdout, split
 from tracrl.errors import TracrlError
 from tracrl.ope.acting import actions_of
+from tracrl.ope.alarm import in_logged_states
 from tracrl.ope.estimates import Estimates, check_confidence
 from tracrl.ope.fitting import fit
 from tracrl.ope.fqe import FQE, FittedQ
@@ -88,6 +89,7 @@ def estimate(
     used, note = _episodes(data, holdout, seed, trained_on)
     found = opinions(list(stacks.values()), used, seed=seed, device=device, effort=effort, progress=progress)
     values, errors = found.weighed()
+    log = Log.of(used, choose_device(device))
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
         names=tuple(name for name, one in stacks.items() for _ in range(len(one))),
@@ -109,6 +111,7 @@ def estimate(
         notes=(note, *_remarks(stacks, found.replays.skill)),
         opinions={"fqe": _opinion(found.fitted), "model": _opinion(found.played)},
         policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
+        ood_in_log=tuple(share for one in stacks.values() for share in in_logged_states(one, log)),
     )
 
 

@@ -48,6 +48,8 @@ class Estimates:
     """each estimator's own numbers; none where it has no opinion"""
     policies: tuple[str, ...] = ()
     """the fingerprint of each policy, so that estimates of one are never taken for those of another"""
+    ood_in_log: tuple[float, ...] = ()
+    """share of the logged states in which a policy would do what no logged step was like; it may never get there"""
 
     def __len__(self) -> int:
         return len(self.limits)
@@ -81,8 +83,9 @@ class Estimates:
             name: {key: [values[i] for i in picked] for key, values in numbers.items()}
             for name, numbers in self.opinions.items()
         }
-        marks = tuple(self.policies[i] for i in picked) if self.policies else ()
-        changes: dict[str, Any] = {**arrays, **words, "opinions": opinions, "policies": marks}
+        for key in ("policies", "ood_in_log"):  # which files of version 0.5.0 lack
+            words[key] = tuple(getattr(self, key)[i] for i in picked) if getattr(self, key) else ()
+        changes: dict[str, Any] = {**arrays, **words, "opinions": opinions}
         return replace(self, **changes)
 
     def label(self, policy: int) -> str:
@@ -111,6 +114,7 @@ class Estimates:
                 notes=tuple(value["notes"]),
                 opinions=dict(value["opinions"]),
                 policies=tuple(map(str, value.get("policies", ()))),
+                ood_in_log=tuple(map(float, value.get("ood_in_log", ()))),
             )
             if any(getattr(estimates, key).shape != (len(estimates),) for key in _ARRAYS):
                 raise ValueError("its lists differ in length")
@@ -125,6 +129,8 @@ class Estimates:
             [
                 f"± and ranges: {self.confidence:.0%} intervals; estimated from {self.data['episodes']:,} logged "
                 f"episodes of {self.data['horizon']} steps at most, nothing was played",
+                "out of data: share of steps like no logged one, on the policy's way in the model"
+                + (" / in the states of the log, where it may never get to" if self.ood_in_log else ""),
                 *self.notes,
                 ASSUMPTIONS,
             ]
@@ -140,7 +146,7 @@ class Estimates:
                 f"{self.returns[i]:.1f} ± {half:.1f}",
                 f"{self.costs[i]:.1f}",
                 f"{low:.1f} – {high:.1f}",
-                f"{self.ood_shares[i]:.0%}",
+                f"{self.ood_shares[i]:.0%}" + (f" / {self.ood_in_log[i]:.0%}" if self.ood_in_log else ""),
             )
         return table
 

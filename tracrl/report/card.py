@@ -99,7 +99,9 @@ def _table(known: Known) -> Iterator[str]:
     scored = [known.scored(i) for i in range(len(known.policy))]
     heads = ["limit", "seed"]
     heads += ["estimated return", "estimated cost", "shown within limit", "out of data"] if any_of(places) else []
+    strayed = [known.strayed(i) for i in range(len(known.policy))]
     heads += ["played return", "played cost"] if any_of(scored) else []
+    heads += ["out of data, played"] if any_of(strayed) else []
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---:|' * len(heads)}"
     for i, (limit, seed) in enumerate(zip(metadata.limits, metadata.seeds, strict=True)):
@@ -116,6 +118,8 @@ def _table(known: Known) -> Iterator[str]:
             row += ["not estimated", "not estimated", "**no**", ""]
         if one is not None:
             row += [f"{one['return']:.1f}", f"{one['cost']:.1f}" + ("" if one["cost"] <= limit else " **above**")]
+        if any_of(strayed):
+            row.append("" if (share := strayed[i]) is None else f"{share:.0%}")
         yield f"| {' | '.join(row)} |"
     yield ""
 

@@ -14,6 +14,7 @@ best_scores.json       and of the best ones
 estimates.json         what they will return and cost, estimated from a log alone
 calibrated.safetensors of a policy for every limit: at the inner limits that the log chose for the wanted ones
 calibration.json       these choices, and what they rest on
+out_of_data.json       how often they do what no logged step was like
 checksums.json         of the results, so that an edited file is noticed (seal.json in version 0.4.0)
 scores.png, curves.png pictures of both
 estimates.png          and of the estimates
@@ -126,6 +127,10 @@ class RunDirectory:
     @property
     def estimates(self) -> Path:
         return self.path / "estimates.json"
+
+    @property
+    def out_of_data(self) -> Path:
+        return self.path / "out_of_data.json"
 
     @property
     def warnings(self) -> Path:
