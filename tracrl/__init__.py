@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracrl.data.episodes import Episodes as Episodes
     from tracrl.data.locate import load_dataset as load_dataset
+    from tracrl.data.sources import import_episodes as import_episodes
     from tracrl.deploy.export import export as export
     from tracrl.envs.make import make_env as make_env
     from tracrl.envs.make import make_vec_env as make_vec_env
@@ -45,6 +46,7 @@ __version__ = "0.5.0"
 # listing tasks stays instant, and the worker processes of an evaluation stay small.
 _HOMES = {
     "Episodes": "tracrl.data.episodes",
+    "import_episodes": "tracrl.data.sources",
     "load_dataset": "tracrl.data.locate",
     "TracrlError": "tracrl.errors",
     "evaluate": "tracrl.evaluation.evaluate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Self
 
 from rich import progress
@@ -13,6 +14,7 @@ class TerminalBars:
 
     def __init__(self, console: Console):
         self.console = console
+        self.drawn = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
         self.bars = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(bar_width=20),
@@ -21,7 +23,7 @@ class TerminalBars:
             progress.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             progress.TextColumn("{task.fields[note]}"),
             console=console,
-            disable=not console.is_terminal,
+            disable=not self.drawn,
         )
 
     def __enter__(self) -> Self:
@@ -29,6 +31,7 @@ class TerminalBars:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.bars.refresh()  # a notebook would be left with what was last drawn
         self.bars.__exit__(None, None, None)
 
 

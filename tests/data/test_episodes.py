@@ -163,3 +163,9 @@ def test_actions_in_the_usual_box_are_not_copied() -> None:
 def test_the_task_is_what_the_metadata_say() -> None:
     assert episodes_of([[1]], [[0]], task="BallRun").task == "BallRun"
     assert episodes_of([[1]], [[0]]).task is None
+
+
+def test_in_a_line(five: Episodes) -> None:
+    assert repr(five) == (
+        "<Episodes five.hdf5: 5 episodes, 10 steps; observations of 1, actions of 1; returns 10 to 50, costs 0 to 12>"
+    )

@@ -99,3 +99,13 @@ def test_without_a_task_the_table_shows_returns_as_they_are() -> None:
         "limit", "seeds", "return", "cost", "norm. cost", "above limit", "worst tenth", "safe",
     ]  # fmt: skip
     assert "DSRL" not in str(table.caption)
+
+
+def test_in_a_line() -> None:
+    two = scores([[300, 500], [700, 700]], [[8, 10], [30, 31]], (10.0, 20.0))
+    assert repr(two) == (
+        "<Scores in BallRun: 2 × 2 episodes; limit 10: return 400, cost 9, safe; limit 20: return 700, cost 30.5, NOT "
+        "safe>"
+    )
+    many = scores([[1]] * 5, [[8]] * 5, (1.0, 2.0, 10.0, 20.0, 30.0))
+    assert repr(many).endswith("limit 10: return 1, cost 8, safe; safe at 3 of 5 limits>")

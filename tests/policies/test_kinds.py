@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from tests.conftest import make_small_data
+from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
@@ -19,9 +22,11 @@ from tracrl.methods.coptidice import COptiDICE
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.lagrangian import best_candidate
 from tracrl.methods.method import Compute, Method, RunSpec
+from tracrl.methods.registry import METHODS
 from tracrl.methods.transitions import discounted_threshold
 from tracrl.nets.critics import soft_maximum, soft_minimum
 from tracrl.nets.vae import central
+from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.policies.switching import SwitchingPolicy, switch
 from tracrl.tensor_files import load_tensors, save_tensors
@@ -235,3 +240,57 @@ def test_switching_with_several_episodes_at_a_time() -> None:
     assert np.allclose(together.act(OBSERVATIONS), expected, atol=1e-6)
     with pytest.raises(TracrlError, match="call reset first"):
         together.act(OBSERVATIONS[:2])
+
+
+def policy_of(kind: str) -> Policy:
+    """A stack of two of each kind that there is, with units as own data have."""
+    sizes = {"cdt": {"width": 8, "layers": 1, "heads": 1}}.get(kind, {"hidden": (8, 8)})
+    method = METHODS[kind](**sizes, batch_size=4)
+    data = make_small_data()
+    units = Units.of(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        policy = method.learner(data, RUNS, Compute()).policy()
+    about = replace(policy.metadata, observation_mean=units.mean, observation_scale=units.scale)
+    return policy.in_units(about)
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_no_kind_acts_on_what_is_no_number(kind: str) -> None:
+    policy = policy_of(kind)
+    for one in (policy, policy[0]):
+        one.reset(0)
+        assert np.isfinite(one.act(OBSERVATIONS[0])).all()
+        for column, value in ((0, np.nan), (1, np.inf), (2, -np.inf)):
+            bad = OBSERVATIONS.copy()
+            bad[2, column] = value
+            for given in (bad, bad[2]):
+                with pytest.raises(TracrlError, match=f"The observation has NaN or infinity in column {column}: no"):
+                    one.act(given)
+        with pytest.raises(TracrlError, match=r"The observation is 1e\+300 in column 1, more than float32 can hold"):
+            one.act([0.0, -1e300, 0.0])
+        one.reset(0)
+        assert np.isfinite(one.act(OBSERVATIONS[0])).all()
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_every_kind_takes_reset_and_observe(kind: str) -> None:
+    policy = policy_of(kind)
+    policy.reset(3)
+    first = policy.act(OBSERVATIONS[0])
+    policy.observe(1.0, 0.5)
+    policy.act(OBSERVATIONS[1])
+    policy.reset(3)
+    assert np.array_equal(policy.act(OBSERVATIONS[0]), first)
+    for reward, cost in ((np.nan, 0.0), (0.0, np.inf)):
+        with pytest.raises(TracrlError, match=f"The step's reward is {reward} and its cost {cost}; expected finite"):
+            policy.observe(reward, cost)
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_a_policy_in_a_line(kind: str) -> None:
+    policy = policy_of(kind)
+    keeps_account = kind in ("cdt", "caps")
+    expected = f"of {kind}: 2 policies, limit 2, 6, seed 0, 1; observations of 3, actions of 2 in [-1, 1], standardises"
+    assert expected + (", needs reset and observe>" if keeps_account else ">") in repr(policy)
+    assert f"of {kind}: limit 6, seed 1; observations of 3" in repr(policy[1])

@@ -36,6 +36,22 @@ def test_a_line_that_is_cut_off_is_dropped_though_it_has_all_columns(tmp_path: P
     assert read_log(path) == []
 
 
+def test_a_line_in_the_middle_with_too_few_columns_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    lines = [
+        "step,phase,limit,seed,loss",
+        "1,cloning,10,0,0.5",
+        "2,cloning,10",
+        "3,cloning,10,0,0.1,7",
+        "4,cloning,10,0,1",
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.warns(
+        UserWarning, match=r"metrics.csv: line 3 has more or fewer columns .* left out \(2 such in all\)"
+    ):
+        assert [row["step"] for row in read_log(path)] == ["1", "4"]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

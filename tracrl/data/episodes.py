@@ -147,6 +147,14 @@ class Episodes:
 
         return write_minari(self, dataset_id, cost_key=cost_key, **about)
 
+    def __repr__(self) -> str:
+        (low, high), (least, most) = ((v.min(), v.max()) for v in (self.returns, self.total_costs))
+        return (
+            f"<Episodes {self.name:.60}: {len(self):,} episodes, {self.rows:,} steps; observations of "
+            f"{self.observation_size}, actions of {self.action_size}; returns {low:.4g} to {high:.4g}, costs "
+            f"{least:.4g} to {most:.4g}>"
+        )
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -180,8 +188,10 @@ class Episodes:
 
     @property
     def name(self) -> str:
-        """What to call the data: their file, else their task."""
-        return str(self.metadata.get("file") or self.task or "data")
+        """What to call the data: their file, else their task, else what they were imported from."""
+        imported = self.metadata.get("imported_from")
+        first = imported[0] if isinstance(imported, list) and imported else "data"
+        return str(self.metadata.get("file") or self.task or first)
 
     @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:

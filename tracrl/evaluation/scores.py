@@ -63,6 +63,18 @@ class Scores:
     protocol: EvaluationProtocol | None = None
     """None where it is unknown: of files that were written before version 0.5"""
 
+    def __repr__(self) -> str:
+        where = self.task or (self.protocol.env if self.protocol is not None else "an environment")
+        limits, safe = np.array(self.limits), self.safe_at()
+        said = [
+            f"limit {limit:g}: return {self.returns[limits == limit].mean():.4g}, cost "
+            f"{self.costs[limits == limit].mean():.4g}, {'safe' if safe[limit] else 'NOT safe'}"
+            for limit in list(safe)[:3]
+        ]
+        said += [f"safe at {sum(safe.values())} of {len(safe)} limits"] if len(safe) > 3 else []
+        policies, episodes = self.returns.shape
+        return f"<Scores in {where}: {policies} × {episodes} episodes; {'; '.join(said)}>"
+
     @property
     def rewards(self) -> Floats:
         """(policies, episodes): normalised; NaN without a task"""

@@ -102,6 +102,18 @@ class Policy(ABC):
             return super().__reduce_ex__(protocol)
         return own_code.remade, (str(path), type(self).__name__, self.__dict__)
 
+    def __repr__(self) -> str:
+        about = self.metadata
+        limits, seeds = (", ".join(f"{v:g}" for v in dict.fromkeys(values)) for values in (about.limits, about.seeds))
+        count = "" if self.single else f"{len(self)} {'policy' if len(self) == 1 else 'policies'}, "
+        units = ", standardises" if about.observation_mean else ""
+        asks = ", needs reset and observe" if type(self).observe is not Policy.observe else ""
+        return (
+            f"<{type(self).__name__} of {about.method}{f' for {about.task}' if about.task else ''}: {count}limit "
+            f"{limits:.60}, seed {seeds:.40}; observations of {self.observation_size}, actions of "
+            f"{len(about.action_low)} in [{min(about.action_low):g}, {max(about.action_high):g}]{units}{asks}>"
+        )
+
     def __len__(self) -> int:
         return len(self.metadata.seeds)
 
@@ -176,7 +188,12 @@ class Policy(ABC):
         if not np.isfinite(given).all():
             column = int(np.argmin(np.isfinite(np.atleast_2d(given)).all(axis=0)))
             raise TracrlError(f"The observation has NaN or infinity in column {column}: no action can follow from it.")
-        action: Floats = (self.act_scaled(self.seen(np.atleast_2d(given))) + 1) * self._half + self._low
+        seen = self.seen(np.atleast_2d(given))
+        if not np.isfinite(seen).all():
+            column = int(np.argmin(np.isfinite(seen).all(axis=0)))
+            largest = np.abs(np.atleast_2d(given)[:, column]).max()
+            raise TracrlError(f"The observation is {largest:g} in column {column}, more than float32 can hold.")
+        action: Floats = (self.act_scaled(seen) + 1) * self._half + self._low
         if given.ndim == 1:
             action = action[:, 0]
         return action[0] if self.single else action
@@ -186,7 +203,8 @@ class Policy(ABC):
         observations = np.asarray(observations, np.float64)
         if self.metadata.observation_mean:
             observations = (observations - self._mean) / self._scale
-        return observations.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return observations.astype(np.float32)
 
     @property
     @abstractmethod
@@ -197,10 +215,20 @@ class Policy(ABC):
         """(n, size) → (stack, n, action size), in [−1, 1]."""
 
     def reset(self, seed: int) -> None:  # noqa: B027 (most policies have no memory)
-        """An episode begins; policies that draw random numbers draw them from this seed."""
+        """An episode begins: call it before the first :meth:`act` of each.
 
-    def observe(self, reward: float, cost: float) -> None:  # noqa: B027
-        """What the last action brought, for policies that keep account."""
+        Policies with a memory (CDT, CAPS) forget the last episode; those that draw random numbers (BCQ-Lag, BEAR-Lag)
+        draw them from this seed. For the others it does nothing, so a loop may call it for every kind.
+        """
+
+    def observe(self, reward: float, cost: float) -> None:
+        """What the last action brought: call it after each step of an episode.
+
+        CDT and CAPS keep account of what is left of the cost limit, and CDT of the return: without it they act as if
+        nothing had been spent. For the others it does nothing.
+        """
+        if not (np.isfinite(reward).all() and np.isfinite(cost).all()):
+            raise TracrlError(f"The step's reward is {reward} and its cost {cost}; expected finite numbers.")
 
     def fingerprints(self) -> tuple[str, ...]:
         """Of each policy of the stack: a hash of all that its actions follow from."""

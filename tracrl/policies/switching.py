@@ -61,6 +61,7 @@ class SwitchingPolicy(Policy):
         self._step = 0
 
     def observe(self, reward: float, cost: float) -> None:
+        super().observe(reward, cost)
         self._left = self._left - cost / self.metadata.cost_unit
         self._step += 1
 

@@ -86,6 +86,7 @@ class TransformerPolicy(Policy):
         """(R, n, width) of each past step: the embedded return- and cost-to-go, observation and action"""
 
     def observe(self, reward: float, cost: float) -> None:
+        super().observe(reward, cost)
         self._return_to_go = self._return_to_go - self.reward_scale * reward / self.metadata.reward_unit
         self._cost_to_go = self._cost_to_go - cost / self.metadata.cost_unit
 

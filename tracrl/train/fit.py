@@ -19,12 +19,13 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.load import load_policy
 from tracrl.settings import Evaluations, check_limits, check_seeds, checked
 from tracrl.stopping import stop_requests
+from tracrl.train.callbacks import Callback, as_callbacks
 from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.health import Health
 from tracrl.train.logs import read_log, require_wandb
 from tracrl.train.loop import Loop, Run, as_row, policies_of
-from tracrl.train.progress import Progress, Silence
+from tracrl.train.progress import Progress, chosen_progress
 from tracrl.train.stack import Stack
 
 CHECKPOINT_SECONDS = 60.0
@@ -47,7 +48,8 @@ def fit(
     evaluations: int = 10,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     wandb: str | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = True,
+    callbacks: Callback | Sequence[Callback] | None = None,
     claim: Claim | None = None,
 ) -> Run:
     """Train limits × seeds runs of a method as one stack.
@@ -59,10 +61,14 @@ def fit(
     ``standardise``: observations, and for methods with critics rewards and costs, are trained on in the data's own
     units, which the policies keep; "auto" does so for data of no known task. A training that looks dead warns;
     ``strict`` makes that an error.
+    ``progress``: a bar in a terminal or a notebook, and nothing where output goes elsewhere; False: nothing.
+    ``callbacks``: a function, or several, called with an :class:`~tracrl.train.callbacks.Event` after each log and
+    evaluation and at the end; one that raises ends the training, of which nothing is lost where there is an ``out``.
     ``claim`` is the caller's on ``out``; without one it is taken here, and refused where another process is at work.
     """
     runs = _runs(limits, seeds)
-    progress = progress or Silence()
+    told = as_callbacks(callbacks)
+    progress = chosen_progress(progress)
     trained = runs if method.depends_on_limit else [RunSpec(float(limits[0]), int(seed)) for seed in seeds]
     steps = _evaluation_steps(method.updates, evaluations)
     chosen = choose_device(device)
@@ -101,7 +107,7 @@ def fit(
             claim = claim or closing.enter_context(Claim(directory.claim))
             directory.begin(config, resume)
         health = Health(data, method, strict)
-        loop = Loop(method, stack, runs, directory, claim, progress, health)
+        loop = Loop(method, stack, runs, directory, claim, progress, health, told)
         # A link that leads nowhere is a checkpoint that cannot be read, and not none.
         if directory is not None and os.path.lexists(directory.checkpoint):
             with restoring(directory.checkpoint):

@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -61,11 +62,22 @@ def read_log(path: Path) -> list[dict[str, str]]:
         if "\0" in whole:  # CSV would take them for a line that was cut off
             raise ValueError("it holds zero bytes")
         reader = csv.DictReader(whole.splitlines(), strict=True)
-        rows = [row for row in reader if None not in row.values() and None not in row]
+        rows, torn = [], []
+        for row in reader:
+            if None in row or None in row.values():
+                torn.append(reader.line_num)
+            else:
+                rows.append(row)
         if whole and (missing := [column for column in COMMON if column not in (reader.fieldnames or ())]):
             raise ValueError(f"it has no column {missing[0]}")
         for row in rows:
             _check(row)
+        if torn:  # not by a crash, which cuts off the last line
+            warnings.warn(
+                f"{path}: line {torn[0]} has more or fewer columns than the others and is left out ({len(torn)} such "
+                "in all): the log was edited or damaged.",
+                stacklevel=2,
+            )
     except FileNotFoundError:
         return []
     except (OSError, ValueError, csv.Error) as error:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.stopping import Stopped
 from tracrl.train import checksums
+from tracrl.train.callbacks import Callback, Event, name_of, rows_to_tell
 from tracrl.train.directory import RunDirectory
 from tracrl.train.health import Health
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
@@ -50,6 +52,17 @@ class Run:
     warnings: tuple[str, ...] = ()
     """what looks dead about the policies"""
 
+    def __repr__(self) -> str:
+        said = [repr(self.policy)[1:-1], f"{len({row['step'] for row in self.history})} steps logged"]
+        if self.scores is not None:
+            verdicts = self.scores.safe_at().values()
+            said.append(f"safe at {sum(verdicts)} of {len(verdicts)} limits")
+        else:
+            said.append("not evaluated")
+        said += [] if self.directory is None else [f"in {self.directory}"]
+        warned = "".join(f"\n WARNING: {text:.120}" for text in self.warnings[:1])
+        return f"<Run: {'; '.join(said)}{warned}>"
+
 
 class Interrupted(Stopped):
     """Training was stopped from outside, after a checkpoint was written."""
@@ -67,9 +80,13 @@ class Loop:
         claim: Claim | None,
         progress: Progress,
         health: Health,
+        callbacks: Sequence[Callback] = (),
     ):
         self.method, self.stack, self.runs, self.directory = method, stack, runs, directory
         self.claim, self.progress, self.health = claim, progress, health
+        self.callbacks = callbacks
+        self.untold: list[Event] = []
+        """what the callbacks are told when the turn is over, so that nothing of it is lost where one fails"""
         self.evaluator: Evaluator | None = None
         self.pending_evaluation: str | None = None
         """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
@@ -87,6 +104,7 @@ class Loop:
         saved, turn = time.monotonic(), 1
         self.progress.start(self.stack.step, updates, self.stack.runs)
         self.evaluate(stop)
+        self.tell()
         while self.stack.step < updates:
             step, phase = self.stack.step, self.stack.phase
             # Go on to whatever comes next: a log line, an evaluation, another phase, the end, or that of this turn.
@@ -104,6 +122,7 @@ class Loop:
                 self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})
             self.pending_evaluation = phase if self.evaluator is not None and step in evaluation_steps else None
             self.evaluate(stop)
+            self.tell()
             if stop.is_set():
                 self.interrupt()
             if time.monotonic() - saved > checkpoint_seconds:
@@ -112,7 +131,8 @@ class Loop:
         return self.finish(stop)
 
     def log(self, phase: str, metrics: dict[str, list[float]]) -> None:
-        for row in rows_of(self.stack.runs, self.stack.step, phase, metrics):
+        rows = rows_of(self.stack.runs, self.stack.step, phase, metrics)
+        for row in rows:
             if not all(np.isfinite(v) for v in row.values() if isinstance(v, float)):
                 raise TracrlError(
                     f"{self.method.title} diverged: at update {row['step']} the metrics of limit {row['limit']}, seed "
@@ -121,6 +141,7 @@ class Loop:
             self.history.append(row)
             for sink in self.metric_sinks:
                 sink.write(row)
+        self.note("log", phase, rows)
 
     def evaluate(self, stop: threading.Event) -> None:
         """Score the policies on the way, if that is due, and keep the best of each run."""
@@ -138,9 +159,11 @@ class Loop:
             pick = [i if better[i] else n + i for i in range(n)]
             self.best = policy.joined_with([self.best])[pick]
             self.best_scores = scores.joined_with(self.best_scores).take(pick)
-        for row in rows_of(self.runs, self.stack.step, self.pending_evaluation, scores.means()):
+        rows = rows_of(self.runs, self.stack.step, self.pending_evaluation, scores.means())
+        for row in rows:
             for sink in self.evaluation_sinks:
                 sink.write(row)
+        self.note("evaluation", self.pending_evaluation, rows)
         self.pending_evaluation = None
         self.progress.evaluated(scores)
 
@@ -248,6 +271,9 @@ class Loop:
                 scores.save(self.directory.scores)
             checksums.write(self.directory.path)
             policy.save(self.directory.policy)  # last: its presence says that the run is finished
+        rows = [] if scores is None else rows_of(self.runs, self.stack.step, self.stack.phase, scores.means())
+        self.note("end", self.stack.phase, rows, tuple(found))
+        self.tell()
         return Run(
             policy=policy,
             history=self.history,
@@ -257,6 +283,37 @@ class Loop:
             directory=None if self.directory is None else self.directory.path,
             warnings=tuple(found),
         )
+
+    def note(
+        self, kind: Literal["log", "evaluation", "end"], phase: str, rows: Sequence[Row], found: tuple[str, ...] = ()
+    ) -> None:
+        """For the callbacks."""
+        if self.callbacks:
+            where = None if self.directory is None else self.directory.path
+            told = rows_to_tell(rows)
+            self.untold.append(Event(kind, self.stack.step, self.method.updates, phase, told, where, found))
+
+    def tell(self) -> None:
+        """A callback that fails ends the training, of which nothing is lost."""
+        events, self.untold = self.untold, []
+        for event in events:
+            for callback in self.callbacks:
+                try:
+                    callback(event)
+                except Exception as error:
+                    why = (str(error).splitlines() or [""])[0]
+                    raise TracrlError(
+                        f"The callback {name_of(callback)} failed at update {event.step} of {event.updates} "
+                        f"({type(error).__name__}: {why}); {self._kept(event)}"
+                    ) from error
+
+    def _kept(self, event: Event) -> str:
+        if self.directory is None:
+            return "nothing was kept: mend it, and give out= to keep a training that ends early."
+        if event.kind == "end":
+            return f"the training itself is finished, in {self.directory.path}."
+        self.checkpoint()
+        return f"the training is kept in {self.directory.path}: mend it, and go on with resume=True."
 
     def open_logs(self, wandb: str | None) -> None:
         if self.directory is None:

@@ -55,6 +55,14 @@ class Silence:
         return None
 
 
+def chosen_progress(wanted: bool | Progress | None) -> Progress:
+    """True: shown in a terminal or a notebook, and nowhere else."""
+    if not isinstance(wanted, bool | None):
+        return wanted
+    console = Console()
+    return Terminal(console) if wanted and (console.is_terminal or console.is_jupyter) else Silence()
+
+
 class Terminal(TerminalBars):
     """A bar with the rate, the remaining time, the loss and the latest scores; plain lines where output is a file."""
 
@@ -79,7 +87,7 @@ class Terminal(TerminalBars):
         note = f"loss {float(loss.mean()):.4g}{self._note}"
         self.bars.update(self._task, completed=step, description=phase, rate=shown, note=note)
         now = time.monotonic()
-        if not self.console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or step == self._updates):
+        if not self.drawn and (now - self._said > SECONDS_BETWEEN_LINES or step == self._updates):
             self._said = now
             left = (self._updates - step) / max(rate, 1e-9)
             self.console.print(
