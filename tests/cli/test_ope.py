@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,11 @@ from tracrl.ope.model import Dynamics
 
 SHORT = Effort(FQE(updates=2, hidden=(8,)), Dynamics(updates=2, hidden=(8,), starts=5), replicas=1, members=1)
 TRAIN = "train bc-all --data own.hdf5 --limits 2 6 --updates 3 --batch-size 8 --hidden 8 --holdout 0.2 --out runs/own"
+
+
+@pytest.fixture(scope="module")
+def the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.mark.filterwarnings("ignore:BC-All")
@@ -73,3 +81,37 @@ def test_what_cannot_be_kept_is_refused_before_it_is_made(
     run = untrained_run(tmp_path / "run")
     assert main(words.format(run).split()) == 1
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"costs": [1.0]},
+        {"costs": ["much", 2.0]},
+        {"costs": [1.0, float("nan")]},
+        {"names": ["one"]},
+        {"policies": ["one"]},
+        {"confidence": 5},
+        {"data": {}},
+        {"data": {"episodes": "many", "horizon": 12, "fingerprint": "f1"}},
+        {"notes": [1]},
+        {"opinions": None},
+    ],
+)
+def test_edited_estimates_are_refused_wherever_they_are_read(
+    change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], the_run: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(the_run, run)
+    made_up_estimates(tracrl.load_policy(run)).save(run / "estimates.json")
+    whole = json.loads((run / "estimates.json").read_text())
+    (run / "estimates.json").write_text(json.dumps({**whole, **change}))
+    for words in (
+        f"gate {run} --saved --limit 2",
+        f"card {run}",
+        f"export {run} --limit 2 --out {tmp_path}/policy.onnx",
+    ):
+        assert main(words.split()) == 1
+        assert "estimates.json holds no estimates of tracrl, or was edited" in capsys.readouterr().err
+    assert not (run / "card.md").exists()
+    assert not (tmp_path / "policy.onnx").exists()

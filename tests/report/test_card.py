@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tracrl
+from tests.conftest import make_small_data
 from tests.deploy.made_up import made_up_estimates, untrained_run
 from tracrl.cli import main
 from tracrl.evaluation.scores import EvaluationProtocol, Scores
@@ -73,3 +74,12 @@ def test_what_is_no_run_has_no_card(tmp_path: Path, run: Path, capsys: pytest.Ca
     assert not (run / "card.md").exists()
     assert main(["card", str(run), "--out", "card.pdf"]) == 1
     assert "ends in .md" in capsys.readouterr().err
+
+
+def test_a_policy_for_every_limit_says_how_it_is_told(tmp_path: Path) -> None:
+    method = tracrl.TraCAny(updates=12, clone_updates=4, batch_size=8, hidden=(8,), warmup=2)
+    tracrl.fit(method, make_small_data(), limits=[2, 6], out=tmp_path / "run")
+    text = card(tmp_path / "run")
+    assert "`tracrl export run --out policy.onnx`" in text
+    assert '{"observation": observations, "cost_limit": cost_limit}' in text
+    assert "cost_limit (batch, 1): what an episode may cost" in text

@@ -45,12 +45,12 @@ def export(options: ExportOptions) -> int:
     policy, about = known.to_export(options.limit, options.seed)
     data = known.data(options.data)
     difference = write(policy, options.out, about=about, states=None if data is None else data.observations)
-    takes = exporter_of(policy).how_to_call()
-    which = f"limit {policy.metadata.limits[0]:g}, " if "cost_limit" not in takes else ""
+    exporter = exporter_of(policy)
+    which = "any limit, " if exporter.more == "cost_limit" else f"limit {policy.metadata.limits[0]:g}, "
     tried = f"{STATES:,} random states" if data is None else f"{STATES:,} random states and states of {data.name}"
     console.print(f"{options.out}: {policy.metadata.method}, {which}seed {policy.metadata.seeds[0]}", soft_wrap=True)
-    if takes:
-        console.print(f"Beside observation it takes {takes}.", soft_wrap=True)
+    if exporter.more:
+        console.print(f"Beside observation it takes {exporter.how_to_call()}.", soft_wrap=True)
     console.print(f"Its actions in onnxruntime are the policy's, to {difference:.1e} of half the action box ({tried}).")
     for sentence in known.warnings:
         console.print(f"Warning: {sentence}", style="red", soft_wrap=True)

@@ -25,6 +25,8 @@ class Exporter(ABC):
     """One policy of a stack as a graph: ``observation`` (batch, size) → ``action`` (batch, action size)."""
 
     kind: ClassVar[str]
+    more: ClassVar[str] = ""
+    """the name of an input beside the observation"""
     ties: ClassVar[float] = 0.0
     """the share of states where another action may come out: where two candidates are equally good to the last digit"""
 
@@ -47,7 +49,7 @@ class Exporter(ABC):
         return self.policy.act(states), {}
 
     def how_to_call(self) -> str:
-        """Said of inputs beside the observation."""
+        """Said of the input beside the observation."""
         return ""
 
     def about(self) -> dict[str, Any]:
@@ -84,11 +86,11 @@ class MLPExporter(Exporter):
 class AnyLimitExporter(Exporter):
     """An MLP that is told the limit: the input ``cost_limit`` (batch, 1), of each state's episode."""
 
-    kind = "any-limit-mlp"
+    kind, more = "any-limit-mlp", "cost_limit"
     policy: AnyLimitPolicy
 
     def scaled_action(self, graph: Graph, seen: str) -> str:
-        given = graph.cast(graph.input("cost_limit", (BATCH, 1)), np.float64)
+        given = graph.cast(graph.input(self.more, (BATCH, 1)), np.float64)
         lowest, highest = self.policy.limit_range
 
         def number(value: float) -> str:
@@ -109,7 +111,7 @@ class AnyLimitExporter(Exporter):
         given = np.repeat(limits.astype(np.float32), [len(part) for part in parts])[:, None]
         asked = limits.astype(np.float32).astype(np.float64).clip(lowest, highest)
         actions = [self.policy.act(part, limit=float(limit)) for part, limit in zip(parts, asked, strict=True)]
-        return np.concatenate(actions), {"cost_limit": given}
+        return np.concatenate(actions), {self.more: given}
 
     def how_to_call(self) -> str:
         lowest, highest = self.policy.limit_range
@@ -125,7 +127,7 @@ class AnyLimitExporter(Exporter):
 class CandidateExporter(Exporter):
     """Candidates from noise that the caller draws, the best of them by the critics: the graph itself is no lottery."""
 
-    ties = 0.01
+    more, ties = "noise", 0.01
 
     @abstractmethod
     def noise_size(self) -> int: ...
@@ -140,7 +142,7 @@ class CandidateExporter(Exporter):
 
     def scaled_action(self, graph: Graph, seen: str) -> str:
         count, size = self.candidates, self.policy.observation_size
-        noise = graph.input("noise", (BATCH, count, self.noise_size()))
+        noise = graph.input(self.more, (BATCH, count, self.noise_size()))
         batch = graph.node("Slice", graph.node("Shape", seen), graph.shape(0), graph.shape(1))
         spread = graph.node("Concat", batch, graph.shape(count, size), axis=0)
         states = graph.node("Expand", graph.node("Unsqueeze", seen, graph.shape(1)), spread)
@@ -176,7 +178,7 @@ class CandidateExporter(Exporter):
         actions = self.policy.act(states)
         shape = (len(states), self.candidates, self.noise_size())
         drawn: NDArray[Any] = np.random.default_rng(seed).standard_normal(shape, np.float32)
-        return actions, {"noise": drawn}
+        return actions, {self.more: drawn}
 
     def how_to_call(self) -> str:
         return (

@@ -116,11 +116,25 @@ class Estimates:
                 policies=tuple(map(str, value.get("policies", ()))),
                 ood_in_log=tuple(map(float, value.get("ood_in_log", ()))),
             )
-            if any(getattr(estimates, key).shape != (len(estimates),) for key in _ARRAYS):
-                raise ValueError("its lists differ in length")
-        except (KeyError, TypeError, ValueError) as error:
+            estimates._check()
+        except (AttributeError, KeyError, TypeError, ValueError, TracrlError) as error:
             raise TracrlError(f"{path} holds no estimates of tracrl, or was edited ({error!r}).") from error
         return estimates
+
+    def _check(self) -> None:
+        """Raise where a file holds what no estimates are."""
+        lengths = {getattr(self, key).shape for key in _ARRAYS} | {(len(self.names),), (len(self.seeds),)}
+        lengths |= {(len(more),) for more in (self.policies, self.ood_in_log) if more}
+        if lengths != {(len(self),)}:
+            raise ValueError("its lists differ in length")
+        if not all(np.isfinite(getattr(self, key)).all() for key in (*_ARRAYS, "limits")):
+            raise ValueError("a number is not finite")
+        check_confidence(self.confidence)
+        kinds = {"episodes": int, "horizon": int, "fingerprint": str}
+        if not all(isinstance(self.data[key], kind) for key, kind in kinds.items()):
+            raise ValueError("it does not say which data it rests on")
+        if not all(isinstance(note, str) for note in self.notes):
+            raise ValueError("a note is no text")
 
     def table(self, title: str) -> Table:
         """A row for each policy."""

@@ -68,25 +68,29 @@ def _verdict(known: Known) -> str:
     count, said, kept = len(known.policy), [], 0
     estimates, places = known.estimates, [known.estimated(i) for i in range(len(known.policy))]
     if estimates is not None and any_of(places):
-        kept = shown = sum(_within(estimates, place) for place in places if place is not None)
+        kept = sum(_within(estimates, place) for place in places if place is not None)
         said.append(
-            f"{shown} of {_count(count, 'policy', 'policies')} {_verb(shown, 'is', 'are')} shown to cost at most "
-            f"{_verb(shown, 'its', 'their')} limit, by estimates from the log alone, with {estimates.confidence:.0%} "
-            "confidence and under the assumptions below."
+            f"{_of(kept, count, 'is shown to cost', 'are shown to cost', 'is not shown to cost')}, by estimates from "
+            f"the log alone, with {estimates.confidence:.0%} confidence and under the assumptions below."
         )
     scored = [one for i in range(count) if (one := known.scored(i)) is not None]
     if scored:
-        pairs = zip(scored, known.policy.metadata.limits, strict=True)
-        played = sum(one["cost"] <= limit for one, limit in pairs)
+        played = sum(one["cost"] <= one["limit"] for one in scored)
         kept += played
         said.append(
-            f"{played} of {_count(count, 'policy', 'policies')} {_verb(played, 'costs', 'cost')} at most "
-            f"{_verb(played, 'its', 'their')} limit in the mean of {scored[0]['episodes']} episodes played in "
-            f"{scored[0]['environment']}."
+            f"{_of(played, count, 'costs', 'cost', 'does not cost')} in the mean of {scored[0]['episodes']} episodes "
+            f"played in {scored[0]['environment']}."
         )
     if not said:
         return "**Not shown to be safe:** the policies were neither estimated nor played."
     return _text(" ".join(said if kept else ["**Not shown to be safe.**", *said]))
+
+
+def _of(kept: int, count: int, one: str, many: str, none: str) -> str:
+    """``2 of 3 policies cost at most their limit``"""
+    if count == 1:
+        return f"The policy {one if kept else none} at most its limit"
+    return f"{kept} of {count} policies {one if kept == 1 else many} at most {'its' if kept == 1 else 'their'} limit"
 
 
 def _within(estimates: Estimates, place: int) -> bool:
@@ -179,8 +183,10 @@ def _method(run: RunMetadata) -> Iterator[str]:
 
 def _loading(run: RunMetadata, known: Known) -> Iterator[str]:
     metadata = known.policy.metadata
-    yield f"Observations are {known.policy.observation_size} numbers in the units of the log; actions are"
-    yield f"{len(metadata.action_low)}, from {_numbers(metadata.action_low)} to {_numbers(metadata.action_high)}."
+    yield (
+        f"An observation has size {known.policy.observation_size}, in the units of the log; an action has size "
+        f"{len(metadata.action_low)}, from {_numbers(metadata.action_low)} to {_numbers(metadata.action_high)}."
+    )
     yield ""
     yield "```python"
     yield "import tracrl"
@@ -191,23 +197,28 @@ def _loading(run: RunMetadata, known: Known) -> Iterator[str]:
     yield "```"
     yield ""
     try:
-        more = exporter_of(known.policy[0]).how_to_call()
+        exporter = exporter_of(known.policy[0])
     except TracrlError as error:
         yield f"As ONNX: {error}"
         return
-    one = f" --limit {metadata.limits[0]:g} --seed {metadata.seeds[0]}" if len(known.policy) > 1 else ""
-    yield f"Without Python, after `tracrl export {run.path.name} --out policy.onnx{one}`, in any onnxruntime:"
+    told = exporter.more == "cost_limit"
+    chosen = [f"--limit {metadata.limits[0]:g}"] if len(set(metadata.limits)) > 1 and not told else []
+    chosen += [f"--seed {metadata.seeds[0]}"] if len(set(metadata.seeds)) > 1 else []
+    command = " ".join([f"tracrl export {run.path.name} --out policy.onnx", *chosen])
+    yield f"Without Python, after `{command}`, in any onnxruntime:"
     yield ""
     yield "```python"
     yield "import onnxruntime"
     yield ""
     yield 'session = onnxruntime.InferenceSession("policy.onnx")'
-    feed = '{"observation": observations}' if not more else '{"observation": observations, **more}'
-    yield f'(actions,) = session.run(["action"], {feed})  # float32 (n, {known.policy.observation_size})'
+    more = f', "{exporter.more}": {exporter.more}' if exporter.more else ""
+    size = known.policy.observation_size
+    yield f'(actions,) = session.run(["action"], {{"observation": observations{more}}})  # float32 (n, {size})'
     yield "```"
-    if more:
-        yield ""
-        yield f"It takes more than the observation: {more}."
+    yield ""
+    yield "An observation that is not a number gives an action that is not a number."
+    if exporter.more:
+        yield f"Beside observations it takes {exporter.how_to_call()}."
 
 
 def any_of(values: Any) -> bool:
@@ -232,10 +243,6 @@ def _numbers(values: Sequence[float]) -> str:
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
-
-
-def _verb(number: int, one: str, many: str) -> str:
-    return one if number == 1 else many
 
 
 def _link(picture: Path, card: Path) -> str:
