@@ -149,7 +149,7 @@ def test_cloning_and_the_reference_do_not_see_the_limit() -> None:
 
 
 def test_rounds_take_the_policy_of_the_one_before_as_reference() -> None:
-    """12 updates, 4 of cloning: the second round begins at 8; its first scores are 0 at every limit, without dropout."""
+    """12 updates, 4 of cloning: the second round begins at 8, and its first scores are 0 at every limit."""
     method = replace(SMALL, rounds=2, dropout=0.0)
     assert method.phase_ends == (4, 8)
     stack = learner(method)

@@ -313,3 +313,15 @@ def test_estimates_stand_beside_scores_with_what_they_rest_on(desk: Chromium) ->
     assert "Assumed: " in text
     desk.js(f"location.hash = 'cell={without}'")
     desk.until("document.querySelector('#estimates') === null")
+
+
+def test_reward_and_cost_are_drawn_over_the_limit(tmp_path: Path) -> None:
+    write_run(tmp_path, method="trac-any", limits=(5, 10, 15, 20, 30, 40, 60), reward=0.6, cost=0.5)
+    page = make_report([tmp_path], None, Console(file=io.StringIO()), figures=False)
+    with Chromium() as browser:
+        browser.open(page)
+        browser.js("location.hash = '#cell=0'")
+        assert browser.js("document.querySelectorAll('#over-limits polyline').length") == 2
+        assert browser.js("document.querySelectorAll('#over-limits circle').length") == 14
+        _keep(browser, "over-limits")
+        assert browser.problems == []

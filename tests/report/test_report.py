@@ -219,3 +219,15 @@ def test_a_title_with_markup_is_shown_as_it_is(tmp_path: Path) -> None:
     assert "\\input" not in (tables / "main-final.tex").read_text()
     assert html.escape(evil) in page.read_text()
     assert html.escape(evil, quote=False) in (page.parent / "figures" / "solved.svg").read_text()
+
+
+def test_what_was_played_at_many_limits_is_drawn_over_them(tmp_path: Path) -> None:
+    write_run(tmp_path, method="trac-any", limits=(5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0), reward=0.6, cost=0.5)
+    write_run(tmp_path, reward=0.5, cost=0.4)
+    page = make_report([tmp_path], None, Console(file=io.StringIO(), width=120))
+    drawn = (page.parent / "figures" / "limits-BallRun.svg").read_text()
+    for words in ("cost limit", "cost of an episode", "TraC-Any"):
+        assert words in drawn
+    cells = page_data(page)["cells"]
+    assert isinstance(cells, list)
+    assert sorted(len(cell["limits"]["final"]) for cell in cells) == [3, 7]

@@ -11,15 +11,19 @@ from tests.methods.test_stacks import METHODS, RUNS, label
 from tracrl.methods.bc import BCSafe
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
+from tracrl.methods.trac_any import TraCAny
 from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, bc_lr=1e-2, lr=1e-2, warmup=1)
+ANY = TraCAny(
+    batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
+)
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 
-@pytest.mark.parametrize("method", [TRAC, BC, *METHODS], ids=label)
+@pytest.mark.parametrize("method", [TRAC, ANY, BC, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
     data = make_small_data()
     observation = data.observations[0]

@@ -167,7 +167,7 @@ class TraCAnyLearner(TraCLearner):
         if limit is None:
             column = states.new_zeros(runs, rows, 1)
         else:
-            column = limit.to(states.dtype).repeat_interleave(rows // limit.shape[1], 1)[..., None]
+            column = limit.to(states.dtype)[..., None].expand(-1, -1, rows // limit.shape[1]).reshape(runs, rows, 1)
         return torch.cat([states, column], -1)
 
     def policy(self) -> Policy:

@@ -25,6 +25,8 @@ COLOURS = (*SEVEN, "#8A6D3B", "#7F3C8D", "#7B8A8B")  # the paper has eight metho
 SAFE, UNSAFE, PARTLY = COLOURS[2], COLOURS[1], COLOURS[4]
 _FARTHEST = 9.0
 """the highest cost that has a place of its own in a scatter plot"""
+FEW_LIMITS = 3
+"""the protocol's: more of them make a curve"""
 _LIMIT = {"color": "0.35", "lw": 1, "ls": "--"}
 
 
@@ -62,6 +64,9 @@ def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) ->
         if not any(r.curve for c in found.columns for r in found.results.get((row, c), ())):
             continue
         plot_curves(found, row, directory / f"curves-{name_of(row)}")
+    for row in found.rows:
+        if any(len(limits_of(found, row, column)) > FEW_LIMITS for column in found.columns):
+            plot_limits(found, row, directory / f"limits-{name_of(row)}")
     for ablation in ablations:
         plot_ablation(ablation, directory / f"ablation-{ablation.study}")
 
@@ -166,6 +171,40 @@ def plot_curves(found: Overview, row: Row, path: Path) -> None:
                         xytext=(2, -8), textcoords="offset points", fontsize=6, color=colour,
                     )  # fmt: skip
         _finish_curves(rewards, costs)
+
+
+def limits_of(found: Overview, row: Row, column: Column) -> list[float]:
+    return sorted({run.limit for run in found.results.get((row, column), ())})
+
+
+def plot_limits(found: Overview, row: Row, path: Path) -> None:
+    """Reward and cost over the limit, for what was played at many: mean over seeds, and their range. The cost is that
+    of an episode; on the dashed line it is the limit itself."""
+    with panels(path, 1, 2, f"{row.label}: reward and cost over the limit, final policy", 4.6, 3.4) as grid:
+        rewards, costs = grid[0]
+        for column in found.columns:
+            limits = limits_of(found, row, column)
+            runs = found.results.get((row, column), ())
+            for axes, part in ((rewards, "rewards"), (costs, "costs")):
+                factor = [1.0] * len(limits) if part == "rewards" else [limit or 1.0 for limit in limits]
+                values = [
+                    [f * getattr(run, part).mean() for run in runs if run.limit == limit]
+                    for limit, f in zip(limits, factor, strict=True)
+                ]
+                colour = colour_of(found, column)
+                axes.plot(limits, [np.mean(v) for v in values], color=colour, marker="o", ms=3, label=column.label)
+                axes.fill_between(
+                    limits, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.13, lw=0
+                )
+        highest = max(limit for column in found.columns for limit in limits_of(found, row, column))
+        costs.plot([0, highest], [0, highest], **_LIMIT)
+        for axes, name in ((rewards, "normalised reward"), (costs, "cost of an episode")):
+            axes.set_xlabel("cost limit")
+            axes.set_ylabel(name)
+            axes.set_xlim(0, 1.03 * highest)
+            axes.margins(y=0.12)
+            axes.grid(alpha=0.25)
+        rewards.legend(frameon=False, fontsize=7)
 
 
 def plot_ablation(ablation: Ablation, path: Path) -> None:
