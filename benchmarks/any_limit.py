@@ -47,9 +47,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any x 25": {"x": 25.0},
     "any most 10": {"most": 10.0},
     "any sharp": {"delta": 0.0, "sharpness": 3.0},
-    "any x 25, η 1": {"x": 25.0, "eta": 1.0},
+    "any x 25, eta 1": {"x": 25.0, "eta": 1.0},
     "any 2 rounds": {"rounds": 2},
-    "any α 0.5": {"alpha": 0.5},
+    "any alpha 0.5": {"alpha": 0.5},
     "any ratio 0.5": {"ratio": 0.5},
     "any batch 32": {"batch_size": 32},
 }
