@@ -11,6 +11,7 @@ import math
 import os
 import re
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from tracrl.envs.adapter import SafeEnv
 from tracrl.envs.mending import register_without_init
+from tracrl.envs.navigation import Observed, speed_up
 from tracrl.envs.quiet import quiet
 from tracrl.errors import TracrlError
 from tracrl.tasks.table import Task
@@ -68,6 +70,8 @@ def make_navigation(name: str) -> Any:
     builder = import_part("safety_gymnasium.builder")
     agent = re.findall("[A-Z][a-z]+", name)[0]
     simulator = builder.Builder(f"Safety{name}-v0", {"agent_name": agent})
+    observed = simulator.task.obs_info
+    observed.obs_space_dict = Observed(OrderedDict(observed.obs_space_dict.spaces))  # a plain one would be sorted
     build_first_world(simulator)
     return simulator
 
@@ -93,6 +97,7 @@ def import_part(name: str) -> Any:
             import_part("safety_gymnasium.world").yaml = AssetsReader
             import_part("safety_gymnasium.utils.random_generator").RandomGenerator.sample_layout = sample_layout
             unpack_joint_ids()
+            speed_up(import_part)
     return module
 
 
