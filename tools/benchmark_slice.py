@@ -2,10 +2,11 @@
 
     python tools/benchmark_slice.py WORK --seconds 3000 --collect PointCircle1:2000000:1000:3 --train BallRun
 
-Everything lies in WORK, and the same command goes on where it stopped. ``--collect TASK:STEPS:EPISODES:PROCESSES``
-makes the data of a task; ``--train TASK`` takes those at hand. Each task is trained by TraC, BC-Safe and BC-All with
-three seeds at its limits, and every final policy plays 20 episodes. At the end ``--out`` holds ``results.tar.gz``: run
-directories without policies and checkpoints, what the data hold, and how long each job took.
+Everything lies in WORK, and the same command goes on where it stopped. ``--collect TASK:STEPS:EPISODES:PROCESSES``,
+or with ``:BITS`` of the observations at its end, makes the data of a task; ``--train TASK`` takes those at hand. Each
+task is trained by the ``--stacks`` with three seeds at its limits, and every final policy plays 20 episodes. At the end
+``--out`` holds ``results.tar.gz``: run directories without policies and checkpoints, what the data hold, and how long
+each job took; and, as far as a lent machine gives back files, the data to ``--keep`` in parts, then policies.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ SEEDS = (0, 10, 20)
 EPISODES = 20
 MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "clone_rate": 3e-4, "rate": 3e-5}
 """TraC's fast preset, but slower: for tasks on which that is not yet safe."""
-STACKS = (("trac", "fast"), ("bc-safe", "fast"), ("bc-all", "fast"), ("trac", "middle"))
-LATER = (("trac", "full"),)
+STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
+LATER = ("trac:full",)
+BITS = 24
+FILES, TOGETHER, PART = 8, 62 * 2**20, 15 * 2**20
+"""What a lent machine gives back: so many files, so many bytes, and in one file."""
 
 
 @dataclass
@@ -56,24 +60,27 @@ class Job:
 def jobs_of(work: Path, options: argparse.Namespace) -> Iterator[Job]:
     """All jobs of the slice."""
     collected = [entry.split(":") for entry in options.collect]
-    for rank, (task, steps, episodes, processes) in enumerate(collected):
-        words = ["collect", str(work), task, steps, episodes, processes, str(int(task in options.even))]
+    for rank, (task, steps, episodes, processes, *bits) in enumerate(collected):
+        words = [str(work), task, steps, episodes, processes, bits[0] if bits else str(BITS)]
+        words = ["collect", *words, str(int(task in options.even))]
         yield Job(f"collect {task}", words, data_of(work, task), int(processes), rank=1000 + rank)
-    tasks = [*options.train, *(entry[0] for entry in collected)]
-    sources = [(task, task) for task in tasks] + [(task, f"{task}-even") for task in tasks if task in options.even]
-    for rank, (task, source) in enumerate(sources):
+    tasks = [task for task in (*options.train, *(entry[0] for entry in collected)) if task not in options.untrained]
+    # task, data, folder of the runs, units
+    sources = [(task, task, task, "on" if task in options.standardise else "auto") for task in tasks]
+    sources += [(task, f"{task}-even", f"{task}-even", "auto") for task in tasks if task in options.even]
+    sources += [(task, task, f"{task}.off", "off") for task in tasks if task in options.unstandardised]
+    for rank, (task, source, folder, units) in enumerate(sources):
         data = data_of(work, source) if source != task or task not in options.train else None
-        for stacks, first in ((STACKS, 0), (LATER if task in options.full and source == task else (), 500)):
+        for stacks, first in ((options.stacks, 0), (LATER if task in options.full and folder == task else (), 500)):
+            runs = [work / "runs" / folder / stack.replace(":", "-") for stack in stacks]
             if stacks:
-                named = [f"{method}:{preset}" for method, preset in stacks]
-                last = work / "runs" / source / f"{stacks[-1][0]}-{stacks[-1][1]}" / "policy.safetensors"
-                words = ["train", str(work), task, source, options.standardise, *named]
-                yield Job(f"train {source} {named[-1]}", words, last, 1, data, gpu=True, rank=first + rank)
-            for method, preset in stacks:
-                run = work / "runs" / source / f"{method}-{preset}"
+                words = ["train", str(work), task, source, folder, units, *stacks]
+                last = runs[-1] / "policy.safetensors"
+                yield Job(f"train {folder} {stacks[-1]}", words, last, 1, data, gpu=True, rank=first + rank)
+            for run in runs:
                 words = ["evaluate", str(run), task, str(options.players)]
-                after = run / "policy.safetensors"
-                name = f"evaluate {source} {method} {preset}"
+                name = f"evaluate {folder} {run.name}"
+                after = run / "training.json"  # written when the policies are there
                 yield Job(name, words, run / "scores.json", options.players, after, rank=first + rank)
 
 
@@ -110,7 +117,8 @@ def run_slice(options: argparse.Namespace) -> None:
         assert job.process is not None
         os.killpg(job.process.pid, signal.SIGKILL)
     if options.out is not None:
-        pack(work, options.out, jobs)
+        pack(work, options.out, options.keep)
+        print(json.dumps({"left": [job.name for job in jobs if not job.done.exists()]}), flush=True)
 
 
 def start(job: Job, work: Path) -> None:
@@ -136,27 +144,41 @@ def finish(job: Job, work: Path) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def pack(work: Path, out: Path, jobs: list[Job]) -> None:
-    """Everything that is small; then policies, those that were not evaluated first, as far as there is room."""
+def pack(work: Path, out: Path, keep: list[str]) -> None:
+    """Everything that is small; then the data to keep, and policies, those that were not evaluated first."""
     out.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out / "results.tar.gz", "w:gz", compresslevel=6) as tar:
         for path in sorted(work.rglob("*")):
             small = path.suffix in (".json", ".jsonl", ".csv", ".log", ".npz") and path.stat().st_size < 4_000_000
             if small and path.is_file() and ".part" not in str(path):
                 tar.add(path, path.relative_to(work))
+    files, room = FILES - 1, TOGETHER - (out / "results.tar.gz").stat().st_size
+    for task in keep:
+        path, sent = data_of(work, task), work / "sent" / task
+        if not path.exists() or sent.exists():
+            continue
+        content = path.read_bytes()
+        parts = [content[start : start + PART] for start in range(0, len(content), PART)]
+        if len(parts) > files or len(content) > room:
+            continue
+        for number, part in enumerate(parts):
+            (out / f"{path.name}.{number}").write_bytes(part)
+        files, room = files - len(parts), room - len(content)
+        sent.parent.mkdir(exist_ok=True)
+        sent.touch()
     policies = sorted(work.glob("runs/*/*/policy.safetensors"), key=lambda p: (p.with_name("scores.json").exists(), p))
     wanted = [p for p in policies if not p.with_name("scores.json").exists() or "trac" in p.parent.name]
-    for number in range(3):
+    for number in range(files):
+        size, fits = 0, min(PART, room) - 100_000
         with tarfile.open(out / f"policies{number}.tar", "w") as tar:
-            size = 0
-            while wanted and size + wanted[0].stat().st_size < 15_000_000:
-                size += wanted[0].stat().st_size
+            while wanted and size + wanted[0].stat().st_size < fits:
+                size += wanted[0].stat().st_size + 2_000
                 tar.add(wanted[0], wanted[0].relative_to(work))
                 wanted.pop(0)
-    print(json.dumps({"left": [job.name for job in jobs if not job.done.exists()]}), flush=True)
+        room -= size
 
 
-def collect_data(work: str, task: str, steps: str, episodes: str, processes: str, even: str) -> None:
+def collect_data(work: str, task: str, steps: str, episodes: str, processes: str, bits: str, even: str) -> None:
     """The data of a task; ``even``: beside them another choice from the same candidates, spread evenly."""
     from tracrl.cli.console import console
     from tracrl.collect import run as collecting
@@ -174,6 +196,7 @@ def collect_data(work: str, task: str, steps: str, episodes: str, processes: str
         workers=int(processes),
         resume=True,
         compact=True,
+        observation_bits=int(bits),
         progress=Terminal(console),
     )
     describe_data(Path(work), task)
@@ -211,7 +234,9 @@ def describe_data(work: Path, source: str) -> None:
     np.savez_compressed(work / "data" / f"{source}.npz", costs=data.total_costs, returns=data.returns)
 
 
-def train_stacks(work: str, task: str, source: str, standardise: Literal["auto", "on", "off"], *stacks: str) -> None:
+def train_stacks(
+    work: str, task: str, source: str, folder: str, standardise: Literal["auto", "on", "off"], *stacks: str
+) -> None:
     """Nine runs of each method on the GPU."""
     import torch
 
@@ -230,7 +255,7 @@ def train_stacks(work: str, task: str, source: str, standardise: Literal["auto",
             scale = method.updates / 10_000
             longer = {key: int(MIDDLE[key] * scale) for key in ("updates", "clone_updates")}
             method = replace(method, **{**MIDDLE, **longer})
-        out = Path(work) / "runs" / source / f"{name}-{preset}"
+        out = Path(work) / "runs" / folder / f"{name}-{preset}"
         began = time.monotonic()
         device = "cuda" if torch.cuda.is_available() else "cpu"
         fit(
@@ -287,9 +312,13 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--players", type=int, default=4, help="simulator processes of an evaluation")
     parser.add_argument("--trainers", type=int, default=3, help="trainings side by side on the GPU")
-    parser.add_argument("--collect", nargs="*", default=[], metavar="TASK:STEPS:EPISODES:PROCESSES")
+    parser.add_argument("--collect", nargs="*", default=[], metavar="TASK:STEPS:EPISODES:PROCESSES[:BITS]")
     parser.add_argument("--train", nargs="*", default=[], help="tasks whose data are at hand")
-    parser.add_argument("--standardise", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--untrained", nargs="*", default=[], help="tasks of which only the data are wanted")
+    parser.add_argument("--stacks", nargs="*", default=STACKS, metavar="METHOD:PRESET", help="what is trained")
+    parser.add_argument("--standardise", nargs="*", default=[], help="tasks to train in units of their own data")
+    parser.add_argument("--unstandardised", nargs="*", default=[], help="of these, tasks to train in plain units too")
+    parser.add_argument("--keep", nargs="*", default=[], help="tasks whose data are to be given back")
     parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
     parser.add_argument("--full", nargs="*", default=[], help="tasks to train with TraC's full preset too")
     return run_slice(parser.parse_args())

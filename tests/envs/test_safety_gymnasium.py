@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -116,6 +117,31 @@ def test_mend_build_first_world_is_still_needed(monkeypatch: pytest.MonkeyPatch)
     first, second = play(env, 3, 40), play(env, 3, 40)
     np.testing.assert_allclose(first.rewards, second.rewards, rtol=0, atol=1e-12)
     assert first.digest != second.digest, "the first world is like the others now: drop build_first_world"
+
+
+PLAINLY = """
+import sys
+import gymnasium
+from tests.envs.playing import play
+from tracrl.envs import safety_gymnasium
+from tracrl.envs.make import make_env
+safety_gymnasium.speed_up = lambda _: None
+safety_gymnasium.Observed = gymnasium.spaces.Dict
+for task, seed in zip(sys.argv[1::2], sys.argv[2::2]):
+    print(play(make_env(task), int(seed), 200).digest)
+"""
+
+
+def test_navigation_is_bit_for_bit_that_of_the_plain_package() -> None:
+    """Both agents, every kind of obstacle and of goal, and each episode has costs."""
+    seeds = {"CarGoal2": 5, "PointButton2": 4, "CarButton1": 2, "PointPush2": 12, "PointCircle2": 4}
+    ours = {task: play(make_env(task), seed, 200) for task, seed in seeds.items()}
+    assert all(played.costs.sum() > 0 for played in ours.values())
+    words = [str(word) for pair in seeds.items() for word in pair]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-W", "ignore", "-c", PLAINLY, *words]
+    plainly = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert plainly.stdout.split() == [played.digest for played in ours.values()]
 
 
 def original_generator_class() -> Any:

@@ -1,10 +1,10 @@
-"""SafetyGymnasium's navigation tasks, the same numbers in half the time and less.
+"""SafetyGymnasium's navigation tasks, the same numbers in less time.
 
-In safety-gymnasium 1.0.0 most of a step is Python: every position is looked up by a name, the distances to ten hazards
-are fifty small arrays, and the contacts of a step are turned into names up to five times. The functions below stand in
-the places of its own. They compute the same from the same in the same order, so that every observation, reward and
-cost is the same bit for bit; names are turned into numbers once for each world. What MuJoCo computes, and how often,
-is not touched: it begins each solution from the last one.
+In safety-gymnasium 1.0.0 half of a step and more is Python: every position is looked up by a name, the distances to ten
+hazards are fifty small arrays, and the contacts of a step become objects and names up to five times. The functions
+below stand in the places of its own. They compute the same from the same in the same order, so that every observation,
+reward and cost is the same bit for bit; names are turned into numbers once for each world. What MuJoCo computes, and
+how often, is not touched: it begins each solution from the last one.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def speed_up(part: Callable[[str], Any]) -> None:
 class Observed(gymnasium.spaces.Dict):
     """The parts of an observation, in their order, not compared with their boxes anew at each step."""
 
-    def contains(self, x: Any) -> bool:  # noqa: ARG002
+    def contains(self, x: Any) -> bool:
         return True
 
 
 @gymnasium.spaces.utils.flatten.register(Observed)
-def flatten(space: Observed, x: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+def flatten(space: Observed, x: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:  # type: ignore[misc]
     return np.concatenate([x[key].reshape(-1) for key in space.spaces])
 
 
@@ -159,9 +159,8 @@ def hazards_cost(hazards: Any) -> dict[str, float]:
 
 def touched(thing: Any) -> Iterator[tuple[int, int]]:
     """The contacts of the agent: the numbers of both geometries of each."""
-    of_agent, data = world_of(getattr(thing, "agent", thing)).of_agent, thing.engine.data
-    for contact in data.contact[: data.ncon]:
-        first, second = contact.geom1, contact.geom2
+    of_agent, contacts = world_of(getattr(thing, "agent", thing)).of_agent, thing.engine.data.contact
+    for first, second in zip(contacts.geom1.tolist(), contacts.geom2.tolist(), strict=True):
         if of_agent[first] or of_agent[second]:
             yield first, second
 
