@@ -21,6 +21,7 @@ import queue
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ import torch
 import tracrl
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
-from tracrl.ope.estimate import Effort, opinions
+from tracrl.ope.estimate import CPU, GPU, Effort, opinions
 from tracrl.ope.estimates import quantile
 from tracrl.ope.playing import Replays
 from tracrl.ope.weighing import Opinions
@@ -38,6 +39,8 @@ from tracrl.policies.base import Policy
 LIMITS = [10.0, 20.0, 40.0]
 TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
 EPISODES = 50
+VARIANTS = {"-past0": {"past": 0}, "-past2": {"past": 2}, "-longer": {"updates": 60_000}}
+"""of the model of the dynamics, measured by it alone"""
 OPINIONS = ("fitted", "played", "ood_shares", "anything", "most_cost")
 
 
@@ -96,7 +99,7 @@ def measure(task: str, out: Path, device: str, effort: Effort | None = None, var
     seconds = time.monotonic() - started
     print(f"{task}{variant}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
     np.savez(
-        to,
+        aside := to.with_suffix(".part.npz"),
         **{key: getattr(found, key) for key in OPINIONS},
         replayed=found.replays.replayed,
         logged=found.replays.logged,
@@ -106,6 +109,7 @@ def measure(task: str, out: Path, device: str, effort: Effort | None = None, var
         seconds=seconds,
         device=device,
     )
+    aside.rename(to)
 
 
 def compare(task: str, out: Path, variant: str = "") -> dict[str, object]:
@@ -207,7 +211,8 @@ def everything(tasks: list[str], out: Path, device: str, seconds: float, episode
     heapq.heapify(waiting)
     left = dict.fromkeys(range(len(tasks)), 8)
     ready: queue.Queue[int] = queue.Queue()
-    threading.Thread(target=_estimator, args=(ready, tasks, out, device), daemon=True).start()
+    estimator = threading.Thread(target=_estimator, args=(ready, tasks, out, device), daemon=True)
+    estimator.start()
     cores = sorted(os.sched_getaffinity(0))
     context = multiprocessing.get_context("spawn")
     pins = context.Queue()
@@ -235,9 +240,14 @@ def everything(tasks: list[str], out: Path, device: str, seconds: float, episode
                 if not left[place]:
                     ready.put(place)
     print(f"policies and truth after {time.monotonic() - started:.0f} s", flush=True)
-    while time.monotonic() - started < seconds and len(list(out.glob("*/opinions.npz"))) < len(tasks):
+    while time.monotonic() - started < seconds and estimator.is_alive():
         time.sleep(1)
-    results = [compare(task, out) for task in tasks if (out / task / "opinions.npz").exists()]
+    pairs = [(task, variant) for variant in ("", *VARIANTS) for task in tasks]
+    results = [
+        {"variant": variant, **compare(task, out, variant)}
+        for task, variant in pairs
+        if (out / task / f"opinions{variant}.npz").exists() and list((out / task).glob("*/truth.json"))
+    ]
     (out / "results.json").write_text(json.dumps(results))
     for result in results:
         show(result)
@@ -252,12 +262,18 @@ def _pinned(pins: multiprocessing.Queue[int]) -> None:
 
 
 def _estimator(ready: queue.Queue[int], tasks: list[str], out: Path, device: str) -> None:
-    while True:
-        task = tasks[ready.get()]
+    """Estimates of each task as soon as its policies are there; then variants of the model, while there is time."""
+    plan = [(ready.get, "", None) for _ in tasks]
+    usual = GPU if device == "cuda" else CPU
+    for variant, changes in VARIANTS.items():
+        effort = replace(usual, fqe=replace(usual.fqe, updates=1), dynamics=replace(usual.dynamics, **changes))
+        plan += [(lambda place=place: place, variant, effort) for place in range(len(tasks))]
+    for place, variant, effort in plan:
+        task = tasks[place()]
         try:
-            measure(task, out, device)
-        except Exception as error:  # the next task may do better
-            print(task, repr(error), flush=True)
+            measure(task, out, device, effort, variant)
+        except Exception as error:  # the next may do better
+            print(task, variant, repr(error), flush=True)
 
 
 def main() -> None:
