@@ -29,7 +29,7 @@ from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json, write_json
 from tracrl.ope.estimates import Estimates
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, LimitRangePolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.tasks.normalise import normalised_reward
@@ -51,6 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any 2 rounds": {"rounds": 2},
     "any alpha 0.5": {"alpha": 0.5},
     "any ratio 0.5": {"ratio": 0.5},
+    "any remaining": {"told": "remaining"},
     "any batch 32": {"batch_size": 32},
 }
 TASKS = ("CarCircle", "DroneCircle", "BallRun", "BallCircle", "CarRun", "DroneRun", "AntRun", "AntCircle")
@@ -76,7 +77,7 @@ def measure(task: str, variant: str, options: argparse.Namespace) -> str:
     run = tracrl.fit(method, data, limits=LIMITS, seeds=SEEDS, device=options.device)
     trained = time.monotonic() - began
     played: Policy = run.policy
-    if isinstance(run.policy, AnyLimitPolicy):
+    if isinstance(run.policy, LimitRangePolicy):
         run.policy[run.policy.networks()].save(file_of(options.out, task, variant, ".safetensors"))
         wanted = sorted({*LIMITS, *UNSEEN, *(INNER if variant == "any" else ())})
         lowest = run.policy.limit_range[0]

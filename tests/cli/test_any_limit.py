@@ -71,5 +71,6 @@ def test_limits_are_refused_where_they_mean_nothing(tmp_path: Path) -> None:
     fit(one_limit, make_small_data(), limits=[4], out=tmp_path / "safe", device="cpu")
     with pytest.raises(TracrlError, match="for policies that serve every limit"):
         evaluate(EvaluateOptions(tmp_path / "safe", limits=(5.0,)))
-    with pytest.raises(TracrlError, match="--calibrate chooses inner limits of trac-any"):
-        train(["trac", "BallRun", "--calibrate", *TINY])
+    for words in (["trac", "BallRun"], ["trac-any", "BallRun", "--told", "remaining"]):
+        with pytest.raises(TracrlError, match="--calibrate chooses inner limits: it is for trac-any with --told limit"):
+            train([*words, "--calibrate", *TINY])

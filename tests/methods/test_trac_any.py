@@ -19,7 +19,7 @@ from tracrl.methods.segments import LimitTable
 from tracrl.methods.trac import BATCH_STREAM
 from tracrl.methods.trac_any import TraCAny, TraCAnyLearner
 from tracrl.nets import random
-from tracrl.policies.any_limit import AnyLimitPolicy, told
+from tracrl.policies.any_limit import AnyLimitPolicy, RemainingBudgetPolicy, told
 from tracrl.policies.load import load_policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.train.fit import fit
@@ -50,7 +50,7 @@ def five_episodes() -> Episodes:
 
 
 def test_labels_at_a_drawn_limit_by_hand() -> None:
-    """Limits 0, 1.5 and 6: what is told of them is −1, 0 and 1."""
+    """At limits 0, 1.5 and 6."""
     data = five_episodes()
     method = TraCAny(batch_size=64, hidden=(4,), label_limits=3, lowest=0, highest=80, delta=0.5, x=50, dropout=0)
     assert method.limit_range(data) == (0.0, 6.0)
@@ -62,9 +62,9 @@ def test_labels_at_a_drawn_limit_by_hand() -> None:
     # At 0 only the first is safe. At 1.5 the first and the third are, and the third is the better half. At 6 all but
     # the last are: 3 and 4 are desirable, 1 and 2 are left out. Weights: v̂ (1 − δ) + δ among the safe; unsafe 1.
     expected = {
-        -1.0: {0: (1.0, 0.5), 1: (0.0, 1.0), 2: (0.0, 1.0), 3: (0.0, 1.0), 4: (0.0, 1.0)},
-        0.0: {2: (1.0, 1.0), 1: (0.0, 1.0), 3: (0.0, 1.0), 4: (0.0, 1.0)},
-        1.0: {2: (1.0, 2 / 3 * 0.5 + 0.5), 3: (1.0, 1.0), 4: (0.0, 1.0)},
+        0.0: {0: (1.0, 0.5), 1: (0.0, 1.0), 2: (0.0, 1.0), 3: (0.0, 1.0), 4: (0.0, 1.0)},
+        1.5: {2: (1.0, 1.0), 1: (0.0, 1.0), 3: (0.0, 1.0), 4: (0.0, 1.0)},
+        6.0: {2: (1.0, 2 / 3 * 0.5 + 0.5), 3: (1.0, 1.0), 4: (0.0, 1.0)},
     }
     seen: dict[float, dict[int, tuple[float, float]]] = {limit: {} for limit in expected}
     for rows, limit, label, weight in zip(
@@ -183,6 +183,31 @@ def test_fewer_are_desirable_where_many_are_safe_and_the_best_weigh_more() -> No
     parts = usual.partitions(data, seed=0)[2]
     # Desirable at 6 are those of return 4 (v̂ = 1) and 3 (v̂ = 2/3): w = v̂ exp(2 (v̂ − 1)).
     assert usual.weights(parts)[:2] == pytest.approx([1.0, 2 / 3 * np.exp(-2 / 3)])
+
+
+def test_what_is_left_of_the_limit_is_told_in_each_step() -> None:
+    """Episodes of two steps that cost the same each; limits from 0 to 6."""
+    data = five_episodes()
+    method = TraCAny(batch_size=4, hidden=(4,), label_limits=3, lowest=0, highest=80, told="remaining")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stack = method.learner(data, [RunSpec(1.0, 0)], Compute())
+    rows = torch.tensor([[[6, 7], [2, 3]]])  # the episodes that cost 6 and 2
+    seen = stack.seen(torch.zeros(1, 4, 1), rows, torch.tensor([[6.0, 1.5]]))[0, :, -1]
+    assert seen.tolist() == pytest.approx([1.0, 2 * (3 / 6) ** 0.5 - 1, 0.0, 2 * (0.5 / 6) ** 0.5 - 1])
+    policy = stack.policy()
+    assert isinstance(policy, RemainingBudgetPolicy)
+    at = policy.at([6.0])
+    at.reset(0)
+    at.observe(0.0, 3.0)
+    told_left, observation = 2 * (3 / 6) ** 0.5 - 1, np.zeros(1)
+    hidden = np.maximum(told_left * policy.tensors["weight0"][0, -1] + policy.tensors["bias0"][0, 0], 0)
+    by_hand = np.tanh(hidden @ policy.tensors["weight1"][0] + policy.tensors["bias1"][0, 0])
+    assert np.allclose(at.act(observation)[0], by_hand, atol=1e-6)
+    at.observe(0.0, 100.0)  # nothing is left: as at the lowest limit
+    assert np.allclose(at.act(observation), policy.at([0.0]).act(observation), atol=1e-6)
+    with pytest.raises(TracrlError, match="--told"):
+        replace(method, ratio=0.5)
 
 
 def bold_and_careful(episodes: int = 120, steps: int = 10) -> Episodes:

@@ -81,8 +81,8 @@ def train(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     kind = get_method(arguments[0])
     options, changes = parse_training(kind, TrainOptions, arguments[1:])
-    if options.calibrate and kind.name != "trac-any":
-        raise TracrlError(f"--calibrate chooses inner limits of trac-any; {kind.name} has none.")
+    if options.calibrate and (kind.name != "trac-any" or changes.get("told") == "remaining"):
+        raise TracrlError("--calibrate chooses inner limits: it is for trac-any with --told limit alone.")
     # The suite follows the task, however it is found; where it is named, settings are judged before data are read.
     named = None if options.task is None else get_task(options.task)
     read = None if named else _training_data(options)

@@ -38,7 +38,7 @@ class SegmentBatch:
     share: float = 1.0
     """of the whole batch's segments"""
     limit: Tensor | None = None
-    """(R, B): the limit at which each was labelled, as a policy for every limit is told it; None where a run has one"""
+    """(R, B): the limit at which each was labelled; None where a run has one limit"""
 
 
 class SegmentTable:
@@ -123,17 +123,17 @@ class LimitTable(SegmentTable):
         self,
         partitions: Sequence[Sequence[Partition]],
         weights: Sequence[Sequence[NDArray[np.float32]]],
-        told: Sequence[float],
         batch_size: int,
         hidden: Sequence[int],
         compute: Compute,
     ):
-        """``partitions`` and ``weights`` have K entries for each run; ``told``: what a policy is told of each limit."""
+        """``partitions`` and ``weights`` have K entries for each run, the same limits for all."""
         super().__init__(list(chain(*partitions)), list(chain(*weights)), batch_size, hidden, compute)
-        runs, self.limits = len(partitions), len(told)
+        runs, self.limits = len(partitions), len(partitions[0])
         self.most = self.first.shape[1]
         self.first, self.length, self.weight = (t.view(runs, -1) for t in (self.first, self.length, self.weight))
-        self.told = torch.tensor(told, dtype=torch.float32, device=compute.device)
+        limits = [parts.limit for parts in partitions[0]]
+        self.limit_values = torch.tensor(limits, dtype=torch.float32, device=compute.device)
         each = {name: (start.view(runs, -1), stop.view(runs, -1)) for name, (start, stop) in self.sets.items()}
         (d_start, d_stop), (u_start, u_stop) = each["desirable"], each["undesirable"]
         # (R, 1 or 2 · K): where two sets take turns, first those of the one, then those of the other
@@ -149,7 +149,7 @@ class LimitTable(SegmentTable):
         first, last = start.gather(1, column), stop.gather(1, column)
         index = first + (drawn[:, 1] * (last - first)).to(torch.int64)
         desirable = index < self.sets["desirable"][1].gather(1, limit)
-        return self._gathered(index + limit * self.most, desirable, self.told[limit])
+        return self._gathered(index + limit * self.most, desirable, self.limit_values[limit])
 
 
 def warn_of_few(partitions: Sequence[Partition], batch_size: int) -> None:

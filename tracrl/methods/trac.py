@@ -273,8 +273,9 @@ class TraCLearner(Learner):
         since = self.clock - self.method.clone_updates + 1
         return self.method.lr * (since / max(self.method.warmup, 1)).clamp(max=1.0)
 
-    def seen(self, states: Tensor, limit: Tensor | None) -> Tensor:
-        """What the network sees in states (R, rows, size) of segments that were labelled at these limits (R, B)."""
+    def seen(self, states: Tensor, rows: Tensor | None = None, limit: Tensor | None = None) -> Tensor:
+        """What the network sees in states (R, rows, size): those at rows (R, B, L) of segments that were labelled at
+        these limits (R, B)."""
         return states
 
     def log_pi(self, rows: Tensor, first_row: random.Position = 0, limit: Tensor | None = None) -> Tensor:
@@ -283,7 +284,7 @@ class TraCLearner(Learner):
         states = self.observations[flat].view(runs, -1, self.observations.shape[1])
         actions = self.actions[flat].view(*rows.shape, -1)
         with self.autocast():
-            mean = self.network(self.seen(states, limit), self.key, first_row=first_row)
+            mean = self.network(self.seen(states, rows, limit), self.key, first_row=first_row)
         return log_prob(mean.to(actions.dtype).view_as(actions), actions)
 
     @torch.no_grad()
@@ -293,7 +294,7 @@ class TraCLearner(Learner):
             return self.actions.new_zeros(len(self.runs), len(self.actions))
         parts = zip(torch.split(self.states, ROWS_AT_ONCE), torch.split(self.actions, ROWS_AT_ONCE), strict=True)
         runs = len(self.runs)
-        return torch.cat([log_prob(self.frozen(self.seen(s.to(a).expand(runs, -1, -1), None)), a) for s, a in parts], 1)
+        return torch.cat([log_prob(self.frozen(self.seen(s.to(a).expand(runs, -1, -1))), a) for s, a in parts], 1)
 
     def compile_parts(self) -> None:
         for owner, part in ((self, "log_pi"), (self.table, "draw"), (self.adam, "move")):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.segments import LimitTable, SegmentBatch, SegmentTable, warn_of_few
 from tracrl.methods.trac import TraC, TraCLearner, log_prob, weights
-from tracrl.policies.any_limit import AnyLimitPolicy, told
+from tracrl.policies.any_limit import AnyLimitPolicy, RemainingBudgetPolicy
 from tracrl.policies.base import Policy
 from tracrl.settings import Range
 
@@ -40,7 +40,7 @@ class TraCAny(TraC):
     title: ClassVar[str] = "TraC-Any"
     optimises: ClassVar[str] = "TraC's classifier at every cost limit at once: the limit is an input of the policy"
     depends_on_limit: ClassVar[bool] = False
-    same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest", "most", "sharpness")
+    same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest", "most", "sharpness", "told")
 
     label_limits: Annotated[int, Range(2, 1_000)] = 32
     """limits at which segments are labelled"""
@@ -49,6 +49,8 @@ class TraCAny(TraC):
     highest: Annotated[float, Range(0, 100, kind="per cent")] = 95.0
     """per cent of the episodes that keep to the highest"""
 
+    told: Literal["limit", "remaining"] = "limit"
+    """what the policy is told in each step: the limit, or what is left of it"""
     most: Annotated[float, Range(0, 100, above=True, kind="per cent")] = 100.0
     """per cent of all segments that are desirable at most: where many are safe, x is the lower"""
     sharpness: Annotated[float, Range(0, 100)] = 0.0
@@ -58,6 +60,7 @@ class TraCAny(TraC):
 
     def validate(self) -> None:
         super().validate()
+        self.require(self.told == "limit" or self.ratio == 1, "told", "limit where --ratio is below 1 (whole episodes)")
         self.require(self.lowest < self.highest, "lowest", f"per cent below --highest ({self.highest:g})")
 
     @property
@@ -122,8 +125,11 @@ class TraCAnyLearner(TraCLearner):
         parts = [method.partitions(data, run.seed) for run in self.runs]
         warn_of_few([of_run[0] for of_run in parts], method.batch_size)
         w = [[method.weights(p) for p in of_run] for of_run in parts]
-        limits = [told(p.limit, *self.limit_range) for p in parts[0]]
-        table = LimitTable(parts, w, limits, method.batch_size, method.hidden, self.compute)
+        if method.told == "remaining":
+            spent = [np.cumsum(data.costs[rows], dtype=np.float64) - data.costs[rows] for rows in data]
+            self.spent = torch.from_numpy(np.concatenate(spent).astype(np.float32)).to(self.compute.device)
+            """(rows,): what an episode has cost before each step"""
+        table = LimitTable(parts, w, method.batch_size, method.hidden, self.compute)
         # The two sets take turns in a batch: they are of one size there, at every limit.
         return table, [method.balance(1, 1)] * len(self.runs)
 
@@ -159,16 +165,21 @@ class TraCAnyLearner(TraCLearner):
         states = self.observations[rows].view(len(batch.rows), -1, self.observations.shape[1])
         actions = self.actions[rows].view(*batch.rows.shape, -1)
         with torch.no_grad(), self.autocast():
-            mean = self.frozen(self.seen(states, batch.limit))
+            mean = self.frozen(self.seen(states, batch.rows, batch.limit))
         return log_prob(mean.to(actions.dtype).view_as(actions), actions)
 
-    def seen(self, states: Tensor, limit: Tensor | None) -> Tensor:
-        runs, rows, _ = states.shape
-        if limit is None:
-            column = states.new_zeros(runs, rows, 1)
+    def seen(self, states: Tensor, rows: Tensor | None = None, limit: Tensor | None = None) -> Tensor:
+        if rows is None or limit is None:
+            column = states.new_zeros(*states.shape[:2], 1)
         else:
-            column = limit.to(states.dtype)[..., None].expand(-1, -1, rows // limit.shape[1]).reshape(runs, rows, 1)
+            left = limit[..., None].expand(rows.shape)
+            if self.method.told == "remaining":
+                left = left - (self.spent[rows] - self.spent[rows[..., :1]])
+            low, high = self.limit_range
+            share = ((left - low) / (high - low)).clamp(0, 1)
+            column = (2 * share.sqrt() - 1).to(states.dtype).reshape(*states.shape[:2], 1)
         return torch.cat([states, column], -1)
 
     def policy(self) -> Policy:
-        return AnyLimitPolicy.from_layers(self.metadata, self.network.weights(), *self.limit_range)
+        kind = AnyLimitPolicy if self.method.told == "limit" else RemainingBudgetPolicy
+        return kind.from_layers(self.metadata, self.network.weights(), *self.limit_range)

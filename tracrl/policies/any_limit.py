@@ -24,14 +24,12 @@ def told(limit: float, lowest: float, highest: float) -> float:
     return 2 * math.sqrt(share) - 1
 
 
-class AnyLimitPolicy(Policy):
-    """Tensors as :class:`MLPPolicy` has them; the last row of ``weight0`` is that of the limit.
+class LimitRangePolicy(Policy):
+    """What policies for every limit have in common: MLPs whose last input is told the limit.
 
-    Each policy of a stack acts at its own limit, ``metadata.limits``. ``policy.at(20)`` is an ordinary policy for that
-    limit, ``policy.at([10, 20])`` the same stack at other limits, ``policy.act(observation, limit=20)`` one action.
+    Tensors as :class:`MLPPolicy` has them; the last row of ``weight0`` is that of the limit. Each policy of a stack
+    acts at its own limit, ``metadata.limits``; ``policy.at([10, 20])`` is the same stack at other limits.
     """
-
-    kind = "any-limit-mlp"
 
     def __init__(
         self,
@@ -51,12 +49,6 @@ class AnyLimitPolicy(Policy):
         """in the units of the data"""
         for limit in metadata.limits:
             self._check_attainable(limit)
-        layers = layers_of(self.tensors)
-        (weight, bias), *others = layers
-        limits = [told(limit / metadata.cost_unit, lowest, highest) for limit in metadata.limits]
-        at = np.array(limits, np.float32)[:, None, None]
-        # A limit is the same in every state, so that its part of the first layer is a part of the bias.
-        self._layers = [(weight[:, :-1], bias + at * weight[:, -1:]), *others]
 
     @classmethod
     def from_layers(
@@ -75,36 +67,13 @@ class AnyLimitPolicy(Policy):
 
     @property
     def observation_size(self) -> int:
-        return int(self._layers[0][0].shape[1])
+        return int(self.tensors["weight0"].shape[1]) - 1
 
     def tensor_names(self) -> set[str]:
-        return layer_names(self._layers)
+        return layer_names(layers_of(self.tensors))
 
-    def act_scaled(self, observations: Floats) -> Floats:
-        return np.tanh(forward(self._layers, observations[None]))
-
-    def act(self, observation: ArrayLike, limit: float | None = None) -> Floats:
-        """As any policy, at its own limit or at this one."""
-        return super().act(observation) if limit is None else self._moved([limit] * len(self)).act(observation)
-
-    @overload
-    def at(self, limits: float) -> MLPPolicy: ...
-    @overload
-    def at(self, limits: Sequence[float]) -> Self: ...
-    def at(self, limits: float | Sequence[float]) -> MLPPolicy | Self:
-        """For one limit, ordinary policies that know no other, one for each network of the stack; for as many limits
-        as there are policies, the same stack at these."""
-        if isinstance(limits, Sequence | np.ndarray):
-            return self._moved(limits)
-        which = self.networks()
-        plain = self[which]._moved([limits] * len(which)).plain()
-        return plain[0] if self.single else plain
-
-    def plain(self) -> MLPPolicy:
-        """Ordinary policies that act as these do at their limits, and know no others."""
-        return MLPPolicy(self.metadata, named_pairs(self._layers), self.single)
-
-    def _moved(self, limits: Sequence[float]) -> Self:
+    def at(self, limits: Sequence[float]) -> Self:
+        """The same policies, one for each of these limits."""
         if len(limits) != len(self):
             raise TracrlError(f"There are {len(limits)} limits for {len(self)} policies; expected one for each.")
         for limit in limits:
@@ -122,12 +91,78 @@ class AnyLimitPolicy(Policy):
         return self._remade(metadata, self.tensors, self.single)
 
     def _check_attainable(self, limit: float) -> None:
-        lowest, highest = self.lowest * self.metadata.cost_unit, self.highest * self.metadata.cost_unit
+        lowest, highest = self.limit_range
         if limit < lowest - 1e-9 * max(1.0, lowest):
             raise TracrlError(
                 f"A limit of {limit:g} is below those that this policy was trained for, {lowest:g} to {highest:g}: it "
                 "has not learnt to keep to it; ask for a higher one, or train on data with more episodes as safe."
             )
+
+
+class AnyLimitPolicy(LimitRangePolicy):
+    """It is told the limit itself, in every step.
+
+    ``policy.at(20)`` is an ordinary policy for that limit, ``policy.act(observation, limit=20)`` one action.
+    """
+
+    kind = "any-limit-mlp"
+
+    def __init__(self, metadata: PolicyMetadata, tensors: Mapping[str, Floats], single: bool = False, **limits: float):
+        super().__init__(metadata, tensors, single, **limits)
+        (weight, bias), *others = layers_of(self.tensors)
+        limits_told = [told(limit / metadata.cost_unit, self.lowest, self.highest) for limit in metadata.limits]
+        at = np.array(limits_told, np.float32)[:, None, None]
+        # A limit is the same in every state, so that its part of the first layer is a part of the bias.
+        self._layers = [(weight[:, :-1], bias + at * weight[:, -1:]), *others]
+
+    def act_scaled(self, observations: Floats) -> Floats:
+        return np.tanh(forward(self._layers, observations[None]))
+
+    def act(self, observation: ArrayLike, limit: float | None = None) -> Floats:
+        """As any policy, at its own limit or at this one."""
+        return super().act(observation) if limit is None else super().at([limit] * len(self)).act(observation)
+
+    @overload
+    def at(self, limits: float) -> MLPPolicy: ...
+    @overload
+    def at(self, limits: Sequence[float]) -> Self: ...
+    def at(self, limits: float | Sequence[float]) -> MLPPolicy | Self:
+        """For one limit, ordinary policies that know no other, one for each network of the stack; for as many limits
+        as there are policies, the same stack at these."""
+        if isinstance(limits, Sequence | np.ndarray):
+            return super().at(limits)
+        which = self.networks()
+        plain = self[which].at([limits] * len(which)).plain()
+        return plain[0] if self.single else plain
+
+    def plain(self) -> MLPPolicy:
+        """Ordinary policies that act as these do at their limits, and know no others."""
+        return MLPPolicy(self.metadata, named_pairs(self._layers), self.single)
+
+
+class RemainingBudgetPolicy(LimitRangePolicy):
+    """It is told in every step what is left of the limit: call ``observe(reward, cost)`` after each."""
+
+    kind = "remaining-budget-mlp"
+
+    def __init__(self, metadata: PolicyMetadata, tensors: Mapping[str, Floats], single: bool = False, **limits: float):
+        super().__init__(metadata, tensors, single, **limits)
+        self._layers = layers_of(self.tensors)
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        self._left = np.array(self.metadata.limits, np.float64)[:, None] / self.metadata.cost_unit
+
+    def observe(self, reward: float, cost: float) -> None:
+        self._left = self._left - cost / self.metadata.cost_unit
+
+    def act_scaled(self, observations: Floats) -> Floats:
+        share = np.clip((self._left - self.lowest) / (self.highest - self.lowest), 0, 1)
+        now = (2 * np.sqrt(share) - 1).astype(np.float32)
+        count = len(observations)
+        column = np.broadcast_to(now, (len(self), count))[..., None]
+        states = np.broadcast_to(observations, (len(self), *observations.shape))
+        return np.tanh(forward(self._layers, np.concatenate([states, column], -1)))
 
 
 def named_pairs(layers: Sequence[tuple[Floats, Floats]]) -> dict[str, Floats]:
