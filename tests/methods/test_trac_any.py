@@ -315,7 +315,12 @@ def test_a_limit_below_the_range_is_refused_before_anything_is_written(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"), [({"lowest": 60.0, "highest": 40.0}, "below --highest"), ({"label_limits": 1}, "label-limits")]
+    ("changes", "said"),
+    [
+        ({"lowest": 60.0, "highest": 40.0}, "below --highest"),
+        ({"label_limits": 1}, "label-limits"),
+        ({"updates": 9, "clone_updates": 8, "warmup": 1, "rounds": 2}, "--rounds"),
+    ],
 )
 def test_settings_that_make_no_range(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(TracrlError, match=said):

@@ -38,6 +38,7 @@ class TraCAny(TraC):
 
     name: ClassVar[str] = "trac-any"
     title: ClassVar[str] = "TraC-Any"
+    paper: ClassVar[str] = f"none of its own; TraC is from {TraC.paper}"
     optimises: ClassVar[str] = "TraC's classifier at every cost limit at once: the limit is an input of the policy"
     depends_on_limit: ClassVar[bool] = False
     same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest", "most", "sharpness", "told")
@@ -61,6 +62,8 @@ class TraCAny(TraC):
     def validate(self) -> None:
         super().validate()
         self.require(self.told == "limit" or self.ratio == 1, "told", "limit where --ratio is below 1 (whole episodes)")
+        most = max(1, self.updates - self.clone_updates)
+        self.require(self.rounds <= most, "rounds", f"1 to {most}, the updates of the classification")
         self.require(self.lowest < self.highest, "lowest", f"per cent below --highest ({self.highest:g})")
 
     @property
