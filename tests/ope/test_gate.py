@@ -52,6 +52,8 @@ def test_nothing_is_said_without_confidence_and_assumptions() -> None:
 def test_the_best_of_those_that_pass_is_chosen() -> None:
     assert choose(THREE, 20).policy == 0
     assert choose(THREE, 40).policy == 2
+    assert "the best of 3 by these very estimates is flattered" in choose(THREE, 40).basis
+    assert "flattered" not in choose(THREE.take([0]), 40).basis
     none = choose(THREE, 1)
     assert (none.policy, none.status) == (None, 3)
     assert "None of 3" in none.verdict

@@ -64,7 +64,13 @@ def choose(estimates: Estimates, limit: float, confidence: float = 0.9) -> Decis
         f"lower bound of return: at least {lower[best]:.1f} with {confidence:.0%} confidence, estimated to be "
         f"{estimates.returns[best]:.1f}."
     )
-    return Decision(True, verdict, _basis(estimates), best)
+    basis = _basis(estimates)
+    if len(estimates) > 1:
+        basis = (
+            f"The bounds are those of one policy; the best of {len(estimates)} by these very estimates is flattered by "
+            f"them: estimate it once more from other episodes.\n{basis}"
+        )
+    return Decision(True, verdict, basis, best)
 
 
 def check_limit(limit: float) -> None:
