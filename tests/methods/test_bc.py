@@ -6,7 +6,7 @@ import torch
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.bc import BCAll, BCSafe
+from tracrl.methods.bc import AHEAD, BCAll, BCSafe
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
@@ -68,3 +68,12 @@ def test_nothing_safe_to_clone_is_said(small_data: Episodes) -> None:
     bold = small_data.select(np.flatnonzero(small_data.total_costs > 2))
     with pytest.raises(TracrlError, match="No episode is safe at cost limit 1"):
         BCSafe().learner(bold, [RunSpec(1.0, 0)], Compute())
+
+
+def test_batches_drawn_ahead_are_those_of_each_step(small_data: Episodes) -> None:
+    method = BCSafe(batch_size=7, hidden=(4,))
+    learner = method.learner(small_data, [RunSpec(3.0, 0), RunSpec(5.0, 7)], Compute())
+    for step in (0, 1, AHEAD - 1, AHEAD, 5 * AHEAD + 3, 2):  # also where a training goes on somewhere else
+        learner.step = step
+        learner.clock.fill_(step)
+        assert torch.equal(learner.rows(), learner.sampler.draw(learner.key(0), 7)), step

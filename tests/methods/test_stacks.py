@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.conftest import make_small_data
+from tracrl.methods.bc import BCSafe
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.bear_lag import BEARLag
 from tracrl.methods.caps import CAPS
@@ -95,3 +96,19 @@ def test_a_policy_acts_the_same_alone_in_a_stack_and_from_a_file(method: Method,
         assert np.allclose(actions[1], single.act(observation), atol=1e-6)
         for p in (policy, loaded, single):
             p.observe(1.0, 1.0)
+
+
+@pytest.mark.parametrize("method", [BCSafe(**NETS), *METHODS], ids=label)
+def test_products_in_bfloat16_stay_near_the_full_ones(method: Method) -> None:
+    """They keep eight bits; losses and weights are in float32 all the same."""
+    assert method.has_bf16
+    data, results = make_small_data(), []
+    for half in (False, True):
+        learner = method.learner(data, RUNS, Compute(bf16=half))
+        results.append(learner.update())
+        assert {tensor.dtype for tensor in learner.parameters()} == {torch.float32}
+    full, rounded = results
+    for name, values in full.items():
+        assert values.dtype == rounded[name].dtype == torch.float32, name
+        assert torch.allclose(values, rounded[name], rtol=5e-2, atol=5e-2), (name, values, rounded[name])
+    assert any(not torch.equal(full[name], rounded[name]) for name in full)

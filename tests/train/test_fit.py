@@ -37,6 +37,7 @@ from tracrl.methods.trac import TraC
 from tracrl.policies.base import Policy
 from tracrl.tensor_files import save_tensors
 from tracrl.train import fit as fit_module
+from tracrl.train.devices import choose_precision
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.fit import fit
 from tracrl.train.logs import CsvLog
@@ -483,6 +484,20 @@ def test_half_products_need_a_processor_that_has_them(small_data: Episodes, monk
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     with pytest.raises(TracrlError, match="this processor has no instructions for it; use --precision float32"):
         fit(SMALL, small_data, limits=[4.0], device="cpu", precision="bfloat16")
+
+
+def test_half_products_need_a_method_that_has_them(small_data: Episodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TraC, "has_bf16", False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    with pytest.raises(TracrlError, match="TraC multiplies in float32 alone; use --precision float32"):
+        fit(SMALL, small_data, limits=[4.0], device="cpu", precision="bfloat16")
+
+
+def test_by_itself_a_gpu_rounds_products_only_where_scores_are_known_to_stay() -> None:
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert choose_precision("auto", gpu, TraC()) == "bfloat16"
+    assert choose_precision("auto", gpu, BCSafe()) == choose_precision("auto", cpu, TraC()) == "float32"
+    assert choose_precision("bfloat16", gpu, BCSafe()) == "bfloat16"
 
 
 def test_half_products_train_nearly_the_same_policy(small_data: Episodes) -> None:

@@ -17,12 +17,15 @@ from tracrl.data.partition import is_safe
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
+from tracrl.nets import random
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.settings import BatchSize, Hidden, LearningRate, Updates
 
 BATCH_STREAM = 0
+AHEAD = 32
+"""steps whose batches are drawn in one call"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Cloning(Method):
     paper: ClassVar[str] = "Pomerleau: ALVINN, an Autonomous Land Vehicle in a Neural Network, NeurIPS 1988"
     unit_free: ClassVar[bool] = True
     clones: ClassVar[bool] = True
+    has_bf16: ClassVar[bool] = True
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
     renamed: ClassVar = {"rate": "lr"}
@@ -97,12 +101,25 @@ class CloningLearner(Learner):
         sizes = (data.observation_size, *method.hidden, data.action_size)
         self.network = StackedMLP(generators([run.seed for run in runs]), sizes, output=torch.tanh).to(device)
         self.adam = StackedAdam(list(self.network.parameters()))
+        self.drawn: tuple[int, Tensor] | None = None
+        """which block of steps has been drawn, and its rows (steps, R, B)"""
 
     def learn(self) -> dict[str, Tensor]:
-        rows = self.sampler.draw(self.key(BATCH_STREAM), self.batch_size)
+        rows = self.rows()
         loss = (self.network(self.observations[rows]) - self.actions[rows]).square().mean((-2, -1))
         self.adam.step(loss, self.lr)
         return {"loss": loss.detach()}
+
+    def rows(self) -> Tensor:
+        """(R, B): this step's batch. On a CPU, where each call costs more than its numbers, of many steps at once."""
+        if self.compute.device.type != "cpu":
+            return self.sampler.draw(self.key(BATCH_STREAM), self.batch_size)
+        block, place = divmod(self.step, AHEAD)
+        if self.drawn is None or self.drawn[0] != block:
+            clocks = torch.arange(block * AHEAD, (block + 1) * AHEAD)[:, None]
+            keys = random.keys(self.seeds, clocks, BATCH_STREAM)
+            self.drawn = block, self.sampler.draw_ahead(keys, self.batch_size)
+        return self.drawn[1][place]
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.network.weights())

@@ -43,6 +43,7 @@ class CARL(Method):
     optimises: ClassVar[str] = (
         "Q near the logged actions, of rewards that are penalised where the cost critic is too high"
     )
+    has_bf16: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "cost_value", "unsafe_share", "actor_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000, "batch_size": 128, "tau": 0.02, "lr": 1e-3}

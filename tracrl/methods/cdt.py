@@ -58,6 +58,7 @@ class CDT(Method):
     )
     optimises: ClassVar[str] = "the likelihood of logged actions given the return and the cost still to come"
     depends_on_limit: ClassVar[bool] = False
+    has_bf16: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "entropy", "temperature", "cost_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 2_000, "batch_size": 64, "width": 64, "layers": 2, "heads": 4, "lr": 1e-3}
@@ -199,7 +200,11 @@ class Model(nn.Module):
         )
         known = self.gpt((tokens + moment).flatten(2, 3), keys).view_as(tokens)
         seen, done = known[:, :, :, TOKENS_A_STEP - 2], known[:, :, :, TOKENS_A_STEP - 1]
-        return self.mean(seen), self.log_std(seen).clamp(*LOG_STD_RANGE), self.cost(done).squeeze(-1)
+        # What losses are made of is in float32, whatever the products are in.
+        mean, log_std, cost = (
+            head(at).float() for head, at in ((self.mean, seen), (self.log_std, seen), (self.cost, done))
+        )
+        return mean, log_std.clamp(*LOG_STD_RANGE), cost.squeeze(-1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,7 @@ class COptiDICE(Method):
         "via Stationary Distribution Correction Estimation, ICLR 2022"
     )
     optimises: ClassVar[str] = "the return of a reweighting of the data whose predicted cost keeps to the limit"
+    has_bf16: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "cost_bound", "multiplier", "weight", "actor_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 3_000, "batch_size": 256, "lr": 1e-3, "scalar_lr": 3e-3}

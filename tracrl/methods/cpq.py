@@ -53,6 +53,7 @@ class CPQ(Method):
         "Xu, Zhan and Zhu: Constraints Penalized Q-Learning for Safe Offline Reinforcement Learning, AAAI 2022"
     )
     optimises: ClassVar[str] = "a Q-function that counts only safe actions, with unfamiliar actions made costly"
+    has_bf16: ClassVar[bool] = True
     metrics: ClassVar = (
         "loss",
         "cost_value",

@@ -67,6 +67,8 @@ class Method(ABC):
     """what it optimises, in a line"""
     has_bf16: ClassVar[bool] = False
     """whether its matrix products can be in bfloat16"""
+    bf16_on_gpus: ClassVar[bool] = False
+    """whether they are on a GPU where nothing else is asked for: final scores were seen to stay as they are"""
     depends_on_limit: ClassVar[bool] = True
     """False: one training serves every cost limit"""
     unit_free: ClassVar[bool] = False
@@ -179,7 +181,7 @@ class Learner(nn.Module, ABC):
     def update(self) -> dict[str, Tensor]:
         """One update of every run; metrics are (R,)."""
         self.prepare()
-        metrics = self.learn()
+        metrics = self.learn_in_precision()
         self.step += 1
         self.clock += 1
         return metrics
@@ -191,12 +193,18 @@ class Learner(nn.Module, ABC):
     def learn(self) -> dict[str, Tensor]:
         """The update itself: work on tensors alone, the same in every step of a phase, so that a GPU can record it."""
 
+    def learn_in_precision(self) -> dict[str, Tensor]:
+        """:meth:`learn` with products in bfloat16 where that was asked for; losses and weights stay in float32."""
+        with self.autocast():
+            return self.learn()
+
     def compile_parts(self) -> None:
         """Replace what a compiler makes faster on a GPU by its compiled form."""
 
     def autocast(self) -> torch.autocast:
         """Around the networks: products in bfloat16 where that was asked for; scores and losses stay in float32."""
-        return torch.autocast(self.compute.device.type, torch.bfloat16, enabled=self.compute.bf16)
+        # No cache: weights move within an update, and rounded copies of them would be old ones.
+        return torch.autocast(self.compute.device.type, torch.bfloat16, enabled=self.compute.bf16, cache_enabled=False)
 
     @abstractmethod
     def policy(self) -> Policy:

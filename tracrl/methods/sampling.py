@@ -45,5 +45,15 @@ class RowSampler:
 
     def draw(self, key: Tensor, count: int) -> Tensor:
         """(R, count) rows."""
-        position = random.below(key, self.totals, count)
+        return self.rows_at(random.below(key, self.totals, count))
+
+    def draw_ahead(self, keys: Tensor, count: int) -> Tensor:
+        """(steps, R, count) rows for keys (steps, R): what :meth:`draw` gives for each step, in one call."""
+        steps, runs = keys.shape
+        position = random.below(keys.flatten(), self.totals.repeat(steps), count).view(steps, runs, count)
+        together = position.transpose(0, 1).reshape(runs, steps * count)
+        return self.rows_at(together).view(runs, steps, count).transpose(0, 1)
+
+    def rows_at(self, position: Tensor) -> Tensor:
+        """The rows of these places (R, n) among the chosen ones, counted through."""
         return position + self.shift.gather(1, torch.searchsorted(self.ends, position, right=True))

@@ -50,6 +50,7 @@ class TraC(Method):
     optimises: ClassVar[str] = "the policy as a classifier of desirable (safe and rewarding) and undesirable segments"
     unit_free: ClassVar[bool] = True
     has_bf16: ClassVar[bool] = True
+    bf16_on_gpus: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "accuracy", "score")
     suites: ClassVar = {
         "SafetyGymnasium": {"ratio": 0.75, "alpha": 0.1, "eta": 0.5, "y": 50.0},

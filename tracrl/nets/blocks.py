@@ -61,13 +61,17 @@ class _BlockedMLP(torch.autograd.Function):
         *parameters: Tensor,
     ) -> Tensor:
         multiplied = torch.bfloat16 if bf16 else x.dtype
-        weights, biases = [w.to(multiplied) for w in parameters[0::2]], parameters[1::2]
+        weights, biases = [w.to(multiplied) for w in parameters[0::2]], list(parameters[1::2])
+        if masks is None:  # what is kept of a hidden layer is rounded anyway: product, bias and activation in one place
+            biases[:-1] = [b.to(multiplied) for b in biases[:-1]]
         networks, rows = len(weights[0]), x.shape[1]
         kept = gradients and any(ctx.needs_input_grad)
         # What the backward pass needs; without one, hidden layers share the memory of a single block.
         held_rows = rows if kept else min(rows, ROWS)
         hidden = [x.new_empty(networks, held_rows, w.shape[2], dtype=multiplied) for w in weights[:-1]]
-        buffers = [x.new_empty(min(rows, ROWS), w.shape[2]) for w in weights[:-1]] if bf16 else None
+        # The kernel of dropout works in float32.
+        aside = bf16 and masks is not None
+        buffers = [x.new_empty(min(rows, ROWS), w.shape[2]) for w in weights[:-1]] if aside else None
         result = x.new_empty(networks, rows, weights[-1].shape[2])
         keys = [key.numpy() for key in masks.keys] if masks is not None else []
         for g in range(networks):

@@ -116,7 +116,8 @@ class StackedMLP(nn.Module):
         x = self.layers[-1](x, scale)
         if self.members is not None:
             x = x.view(-1, self.members, *x.shape[1:])
-        return x if self.output is None else self.output(x)
+        x = x if self.output is None else self.output(x)
+        return x.float() if x.dtype == torch.bfloat16 else x  # products may be rounded, what is made of them not
 
     def _in_blocks(self, x: Tensor, frozen: bool, masks: Masks | None) -> Tensor:
         layers = self.weights() if frozen else [(layer.weight, layer.bias) for layer in self.layers]
@@ -206,7 +207,7 @@ class StackedAdam(nn.Module):
         """PyTorch's fused kernel: all that happens to a number happens while it is in a register."""
         numbers = range(len(self._parameters_of))
         moments, squares = ([self.get_buffer(f"{name}{i}") for i in numbers] for name in "mv")
-        steps = [self.count[0].float() for _ in numbers]  # the runs of a stack move together
+        steps = [self.count[0].float()] * len(moments)  # the runs of a stack move together
         first, second = self.betas
         torch._fused_adam_(
             list[Tensor](self._parameters_of),

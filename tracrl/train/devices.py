@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracrl.errors import TracrlError
+from tracrl.methods.method import Method
 from tracrl.train.stack import Precision, has_bf16
 
 
@@ -22,13 +23,17 @@ def kind_of_device(name: str, gpu: bool) -> str:
     return "cuda" if name != "cpu" and gpu else "cpu"
 
 
-def choose_precision(name: str, device: torch.device) -> Precision:
-    """``auto`` is bfloat16 products on a GPU, which leave final scores as they are (docs/performance.md)."""
+def choose_precision(name: str, device: torch.device, method: Method) -> Precision:
+    """``auto`` is bfloat16 products on a GPU for methods whose final scores they leave as they are
+    (docs/performance.md)."""
     if name not in ("auto", "float32", "bfloat16"):
         raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
     if name == "bfloat16" and not has_bf16(device):
         raise TracrlError("--precision bfloat16: this processor has no instructions for it; use --precision float32.")
-    return "bfloat16" if name == "bfloat16" or (name == "auto" and device.type == "cuda") else "float32"
+    if name == "bfloat16" and not method.has_bf16:
+        raise TracrlError(f"--precision bfloat16: {method.title} multiplies in float32 alone; use --precision float32.")
+    by_itself = name == "auto" and device.type == "cuda" and method.bf16_on_gpus
+    return "bfloat16" if name == "bfloat16" or by_itself else "float32"
 
 
 def name_of(device: torch.device) -> str:

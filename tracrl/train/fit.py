@@ -79,7 +79,7 @@ def fit(
         require_wandb()  # before a directory is made for a run that is not trained
     if precision == "auto" and resume and directory is not None:
         precision = directory.precision() or precision  # that which it began with
-    products = choose_precision(precision, chosen) if method.has_bf16 else "float32"
+    products = choose_precision(precision, chosen, method)
     own_units = standardise_or_not(standardise, data)
     if standardise == "auto" and resume and directory is not None:
         there = directory.standardised()

@@ -41,7 +41,7 @@ class RecordedUpdates:
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(WARM_UP):
-                learner.learn()
+                learner.learn_in_precision()
         torch.cuda.current_stream().wait_stream(aside)
         with torch.no_grad():
             for tensor, old in zip(tensors, before, strict=True):
@@ -49,6 +49,6 @@ class RecordedUpdates:
         del before
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._metrics = learner.learn()
+            self._metrics = learner.learn_in_precision()
             learner.clock += 1
         self._phase = learner.phase
