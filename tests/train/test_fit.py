@@ -669,7 +669,7 @@ def test_a_resumed_run_keeps_its_precision(
     fit(short, small_data, limits=[4.0], out=out, device="cpu", resume=True)
     assert RunDirectory(out).read_config()["precision"] == "bfloat16"
     assert fit(BCAll(updates=2), small_data, limits=[4.0], out=tmp_path / "bc", precision="bfloat16").directory
-    assert RunDirectory(tmp_path / "bc").read_config()["precision"] == "float32", "other methods have no other"
+    assert RunDirectory(tmp_path / "bc").read_config()["precision"] == "bfloat16", "other methods have them too"
 
 
 def test_a_run_from_before_device_and_precision_were_recorded_goes_on(small_data: Episodes, tmp_path: Path) -> None:
