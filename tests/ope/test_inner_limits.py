@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tracrl.errors import TracrlError
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.inner_limits import calibrate, candidates, inner_limits
 from tracrl.policies.any_limit import AnyLimitPolicy
@@ -49,12 +49,11 @@ def estimated(stack: AnyLimitPolicy, cost_per_limit: tuple[float, float], error:
 
 
 def test_candidates_are_the_wanted_limits_and_a_spread_over_the_range() -> None:
-    assert inner_limits(policy(), [10, 20]) == [1, 4, 9, 10, 16, 20, 25, 36, 49, 64]
+    assert inner_limits(policy(), [10, 20]) == [0, 1, 4, 9, 10, 16, 20, 25, 36, 49, 64]
     stack = candidates(policy(), [20])
-    assert stack.metadata.limits[:4] == (1, 1, 4, 4)
-    assert len(stack) == 18
-    with pytest.raises(TracrlError, match="below those"):
-        candidates(policy(), [-1])
+    assert stack.metadata.limits[:4] == (0, 0, 1, 1)
+    assert len(stack) == 20
+    assert inner_limits(policy().in_units(replace(policy().metadata, cost_unit=0.5)), [0.1, 40])[-2:] == [32, 40]
 
 
 def test_the_inner_limit_is_the_best_whose_bound_is_within_the_limit(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Choice:
     limit: float
     seed: int
     inner: float
-    """the wanted limit itself where nothing was shown"""
+    """the wanted limit itself, or the lowest, where nothing was shown"""
     shown: bool
     """whether the bound of cost is within the wanted limit"""
     cost: float
@@ -67,11 +67,12 @@ class Calibration:
 
 
 def inner_limits(policy: AnyLimitPolicy, wanted: Sequence[float]) -> list[float]:
-    """The wanted limits, and others over all of the range that the policy was trained for, the denser the lower."""
+    """The wanted limits, and others over all of the range that the policy was trained for, the denser the lower. A
+    limit below that range may yet be kept at an inner limit within it."""
     low, high = policy.limit_range
     spread = [low + (high - low) * (i / COUNT) ** 2 for i in range(1, COUNT + 1)]
     rounded = [min(max(float(f"{limit:.3g}"), low), high) for limit in spread]
-    return sorted({*rounded, *(float(limit) for limit in wanted)})
+    return sorted({*rounded, low, *(float(limit) for limit in wanted if limit >= low)})
 
 
 def candidates(policy: AnyLimitPolicy, wanted: Sequence[float]) -> AnyLimitPolicy:
@@ -94,7 +95,7 @@ def calibrate(
             best = (
                 max(passing, key=lambda i: float(returns[i]))
                 if passing
-                else next(i for i in mine if estimates.limits[i] == limit)
+                else min(mine, key=lambda i: abs(estimates.limits[i] - limit))
             )
             choices.append(
                 Choice(
