@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.cli.test_ope import SHORT
 from tests.conftest import make_small_data
 from tests.test_cli import TINY, refused, tracrl
+from tracrl.cli import main
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
 from tracrl.cli.train import train
 from tracrl.errors import TracrlError
@@ -74,3 +77,30 @@ def test_limits_are_refused_where_they_mean_nothing(tmp_path: Path) -> None:
     for words in (["trac", "BallRun"], ["trac-any", "BallRun", "--told", "remaining"]):
         with pytest.raises(TracrlError, match="--calibrate chooses inner limits: it is for trac-any with --told limit"):
             train([*words, "--calibrate", *TINY])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inner_limits_are_chosen_from_the_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tracrl.ope.estimate.CPU", SHORT)
+    make_small_data().save("own.hdf5")
+    words = ["trac-any", "--data", "own.hdf5", "--limits", "2", "9", "--seeds", "0", "1", "--device", "cpu"]
+    assert train([*words, "--no-eval", "--calibrate", "--out", "run", *TINY]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Inner limits, chosen from the log alone" in said
+    assert "Assumed: episodes begin" in said
+    kept = json.loads(Path("run/calibration.json").read_text())
+    assert [(choice["limit"], choice["seed"]) for choice in kept["choices"]] == [(2, 0), (2, 1), (9, 0), (9, 1)]
+    calibrated = load_policy("run/calibrated.safetensors")
+    assert calibrated.metadata.limits == (2, 2, 9, 9)
+    inner = [choice["inner"] for choice in kept["choices"]]
+    observations = make_small_data().observations[:4]
+    acted = load_policy("run").at(inner).act(observations)
+    assert np.allclose(calibrated.act(observations), acted, atol=1e-6)
+    status = main(["choose", "run", "--limit", "9", "--device", "cpu"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert status in (0, 3)
+    assert ("Its inner limit is" in said) == (status == 0)
+    assert "policies" in said
