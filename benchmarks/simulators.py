@@ -223,11 +223,14 @@ def before_mends(task: Any) -> Any:
         make_env(task).close()  # registers it
         return gymnasium.make(f"Safety{task.name}-v0", disable_env_checker=True)
     if task.suite == "SafetyGymnasium":
+        import gymnasium
         import yaml
 
         from tracrl.envs import safety_gymnasium
 
         if not task.name.endswith("Velocity"):
+            safety_gymnasium.speed_up = lambda _: None
+            safety_gymnasium.Observed = gymnasium.spaces.Dict
             safety_gymnasium.import_part("safety_gymnasium.builder")
             safety_gymnasium.import_part("safety_gymnasium.world").yaml = yaml
             generator = safety_gymnasium.import_part("safety_gymnasium.utils.random_generator")

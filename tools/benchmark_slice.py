@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 SEEDS = (0, 10, 20)
 EPISODES = 20
-MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "clone_rate": 3e-4, "rate": 3e-5}
+MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "bc_lr": 3e-4, "lr": 3e-5}
 """TraC's fast preset, but slower: for tasks on which that is not yet safe."""
 STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
 LATER = ("trac:full",)
@@ -72,16 +72,14 @@ def jobs_of(work: Path, options: argparse.Namespace) -> Iterator[Job]:
     for rank, (task, source, folder, units) in enumerate(sources):
         data = data_of(work, source) if source != task or task not in options.train else None
         for stacks, first in ((options.stacks, 0), (LATER if task in options.full and folder == task else (), 500)):
-            runs = [work / "runs" / folder / stack.replace(":", "-") for stack in stacks]
-            if stacks:
-                words = ["train", str(work), task, source, folder, units, *stacks]
-                last = runs[-1] / "policy.safetensors"
-                yield Job(f"train {folder} {stacks[-1]}", words, last, 1, data, gpu=True, rank=first + rank)
-            for run in runs:
+            for stack in stacks:
+                run = work / "runs" / folder / stack.replace(":", "-")
+                words = ["train", str(work), task, source, folder, units, stack]
+                trained = run / "training.json"  # written when the policies are there
+                yield Job(f"train {folder} {run.name}", words, trained, 1, data, gpu=True, rank=first + rank)
                 words = ["evaluate", str(run), task, str(options.players)]
                 name = f"evaluate {folder} {run.name}"
-                after = run / "training.json"  # written when the policies are there
-                yield Job(name, words, run / "scores.json", options.players, after, rank=first + rank)
+                yield Job(name, words, run / "scores.json", options.players, trained, rank=first + rank)
 
 
 def data_of(work: Path, source: str) -> Path:
@@ -169,6 +167,8 @@ def pack(work: Path, out: Path, keep: list[str]) -> None:
     policies = sorted(work.glob("runs/*/*/policy.safetensors"), key=lambda p: (p.with_name("scores.json").exists(), p))
     wanted = [p for p in policies if not p.with_name("scores.json").exists() or "trac" in p.parent.name]
     for number in range(files):
+        if not wanted:
+            break
         size, fits = 0, min(PART, room) - 100_000
         with tarfile.open(out / f"policies{number}.tar", "w") as tar:
             while wanted and size + wanted[0].stat().st_size < fits:
@@ -234,45 +234,41 @@ def describe_data(work: Path, source: str) -> None:
     np.savez_compressed(work / "data" / f"{source}.npz", costs=data.total_costs, returns=data.returns)
 
 
-def train_stacks(
-    work: str, task: str, source: str, folder: str, standardise: Literal["auto", "on", "off"], *stacks: str
+def train_stack(
+    work: str, task: str, source: str, folder: str, standardise: Literal["auto", "on", "off"], stack: str
 ) -> None:
-    """Nine runs of each method on the GPU."""
+    """Nine runs of a method on the GPU."""
     import torch
 
     from tracrl.data.locate import load_dataset
-    from tracrl.methods.registry import get_method
     from tracrl.tasks.table import get_task
     from tracrl.train.fit import fit
 
     file = data_of(Path(work), source)
     data = load_dataset(file, task=task) if file.exists() else load_dataset(task)
     known = get_task(task)
-    for stack in stacks:
-        name, _, preset = stack.partition(":")
-        method: Any = get_method(name).preset(known.suite, "full" if preset == "full" else "fast")
-        if preset == "middle":
-            scale = method.updates / 10_000
-            longer = {key: int(MIDDLE[key] * scale) for key in ("updates", "clone_updates")}
-            method = replace(method, **{**MIDDLE, **longer})
-        out = Path(work) / "runs" / folder / f"{name}-{preset}"
-        began = time.monotonic()
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        fit(
-            method,
-            data,
-            limits=known.limits,
-            seeds=SEEDS,
-            out=out,
-            resume=True,
-            device=device,
-            standardise=standardise,
-        )
-        (out / "checkpoint.safetensors").unlink(missing_ok=True)
-        facts = {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
-        if device == "cuda":
-            facts["machine"] = torch.cuda.get_device_name()
-        (out / "training.json").write_text(json.dumps(facts))
+    name, _, preset = stack.partition(":")
+    method = method_of(name, preset, known.suite)
+    out = Path(work) / "runs" / folder / f"{name}-{preset}"
+    began = time.monotonic()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device, standardise=standardise)
+    (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    facts = {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
+    if device == "cuda":
+        facts["machine"] = torch.cuda.get_device_name()
+    (out / "training.json").write_text(json.dumps(facts))
+
+
+def method_of(name: str, preset: str, suite: str) -> Any:
+    """A preset of ours, or the one in the middle."""
+    from tracrl.methods.registry import get_method
+
+    method: Any = get_method(name).preset(suite, "full" if preset == "full" else "fast")
+    if preset != "middle":
+        return method
+    longer = {key: int(MIDDLE[key] * method.updates / 10_000) for key in ("updates", "clone_updates")}
+    return replace(method, **{**MIDDLE, **longer})
 
 
 def evaluate_run(run: str, task: str, processes: str) -> None:
@@ -299,7 +295,7 @@ def evaluate_run(run: str, task: str, processes: str) -> None:
     scores.save(Path(run) / "scores.json")
 
 
-STEPS: dict[str, Callable[..., None]] = {"collect": collect_data, "train": train_stacks, "evaluate": evaluate_run}
+STEPS: dict[str, Callable[..., None]] = {"collect": collect_data, "train": train_stack, "evaluate": evaluate_run}
 
 
 def main() -> None:
