@@ -25,7 +25,7 @@ from tracrl.methods.bear_lag import BEARLag
 from tracrl.methods.cdt import CDT
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Compute, Method, RunSpec
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, RemainingBudgetPolicy
 from tracrl.policies.base import KINDS, Floats, Policy, PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 
@@ -144,6 +144,19 @@ def test_a_policy_for_every_limit_is_told_it(tmp_path: Path) -> None:
     tracrl.export(policy[0].at(20.0), path)
     np.testing.assert_allclose(act(path, STATES), policy[0].act(STATES, limit=20.0), atol=1e-5)
     assert properties(path)["limit"] == "20.0"
+
+
+def test_a_policy_that_is_told_what_is_left(tmp_path: Path) -> None:
+    plain, path = any_limit(), tmp_path / "policy.onnx"
+    policy = RemainingBudgetPolicy(plain.metadata, plain.tensors, **plain.settings())[0]
+    assert tracrl.export(policy, path, states=STATES) <= 1e-5
+    policy.reset(0)
+    for cost in (0.0, 4.0, 3.0, 9.0):  # 10 in all, then above it
+        policy.observe(0.0, cost)
+        left = np.full((len(STATES), 1), policy._left[0, 0] * policy.metadata.cost_unit, np.float32)
+        np.testing.assert_allclose(act(path, STATES, budget_left=left), policy.act(STATES), atol=1e-5)
+    assert np.isnan(act(path, STATES, budget_left=np.full_like(left, np.nan))).all()
+    assert "which the caller counts" in properties(path)["inputs"]
 
 
 def test_the_command_exports_it_whole_or_at_one_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def export(options: ExportOptions) -> int:
     from tracrl.deploy.about import Known
     from tracrl.deploy.export import STATES
     from tracrl.deploy.export import export as write
-    from tracrl.deploy.kinds import exporter_of
+    from tracrl.deploy.kinds import LimitRangeExporter, exporter_of
     from tracrl.methods.registry import get_method
 
     if options.out.suffix != ".onnx":
@@ -46,7 +46,7 @@ def export(options: ExportOptions) -> int:
     data = known.data(options.data)
     difference = write(policy, options.out, about=about, states=None if data is None else data.observations)
     exporter = exporter_of(policy)
-    which = "any limit, " if exporter.more == "cost_limit" else f"limit {policy.metadata.limits[0]:g}, "
+    which = "any limit, " if isinstance(exporter, LimitRangeExporter) else f"limit {policy.metadata.limits[0]:g}, "
     tried = f"{STATES:,} random states" if data is None else f"{STATES:,} random states and states of {data.name}"
     console.print(f"{options.out}: {policy.metadata.method}, {which}seed {policy.metadata.seeds[0]}", soft_wrap=True)
     if exporter.more:

@@ -16,7 +16,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.ope.alarm import OutOfData
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates
 from tracrl.ope.gate import gate
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, LimitRangePolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.load import load_policy
 from tracrl.train.directory import RunDirectory
@@ -59,11 +59,11 @@ class Known:
         metadata = self.policy.metadata
         pairs = list(zip(metadata.limits, metadata.seeds, strict=True))
         found = [i for i, (its, own) in enumerate(pairs) if limit in (None, its) and seed in (None, own)]
-        if isinstance(self.policy, AnyLimitPolicy):  # a seed's policies are one, told the limit
+        if isinstance(self.policy, LimitRangePolicy):  # a seed's policies are one, told the limit
             of_seed = [i for i, own in enumerate(metadata.seeds) if seed in (None, own)]
             if of_seed and len(self.policy[of_seed].networks()) == 1:
                 one = self.policy[of_seed[0]]
-                if limit is None:
+                if limit is None or not isinstance(one, AnyLimitPolicy):
                     return one, self.for_export(of_seed)
                 return one.at(limit), self.for_export(found)
         if len(found) == 1:

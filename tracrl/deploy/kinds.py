@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracrl.deploy.graph import Graph
 from tracrl.errors import TracrlError
 from tracrl.nets.ranges import LATENT_RANGE, LOG_STD_RANGE
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, LimitRangePolicy, RemainingBudgetPolicy
 from tracrl.policies.base import Floats, Policy
 from tracrl.policies.layers import layers_of
 
@@ -60,18 +60,18 @@ class Exporter(ABC):
 def exporter_of(policy: Policy) -> Exporter:
     """The exporter of a single policy, or the reason why there is none."""
     kind = getattr(policy, "kind", type(policy).__name__)
+    if kind in EXPORTERS:
+        return EXPORTERS[kind](policy)
     if type(policy).observe is not Policy.observe:
         raise TracrlError(
             f"A policy of {policy.metadata.method} keeps account of what the steps of its episode brought, so its "
             "action is no function of the observation and it cannot be exported: deploy policy.safetensors itself "
             "(tracrl.load_policy needs NumPy alone, no torch)."
         )
-    if kind not in EXPORTERS:
-        raise TracrlError(
-            f"Policies of the kind {kind!r:.80} cannot be exported: there are exporters for {', '.join(EXPORTERS)}. "
-            "One of your own is a subclass of tracrl.deploy.kinds.Exporter."
-        )
-    return EXPORTERS[kind](policy)
+    raise TracrlError(
+        f"Policies of the kind {kind!r:.80} cannot be exported: there are exporters for {', '.join(EXPORTERS)}. "
+        "One of your own is a subclass of tracrl.deploy.kinds.Exporter."
+    )
 
 
 class MLPExporter(Exporter):
@@ -83,35 +83,57 @@ class MLPExporter(Exporter):
         return graph.node("Tanh", graph.layers(layers_of(self.tensors), seen))
 
 
-class AnyLimitExporter(Exporter):
-    """An MLP that is told the limit: the input ``cost_limit`` (batch, 1), of each state's episode."""
+class LimitRangeExporter(Exporter):
+    """An MLP whose last input is told a limit, or what is left of it: (batch, 1), of each state's episode."""
 
-    kind, more = "any-limit-mlp", "cost_limit"
-    policy: AnyLimitPolicy
+    policy: LimitRangePolicy
 
     def scaled_action(self, graph: Graph, seen: str) -> str:
-        given = graph.cast(graph.input(self.more, (BATCH, 1)), np.float64)
-        lowest, highest = self.policy.limit_range
-
         def number(value: float) -> str:
             return graph.constant(value, np.float64)
 
-        # A limit that is lower than any of the training was not learnt; what float32 does to the lowest is let pass.
-        self.refused.append(graph.node("Not", graph.node("GreaterOrEqual", given, number(lowest - 1e-6 * abs(lowest)))))
+        given = graph.cast(graph.input(self.more, (BATCH, 1)), np.float64)
+        lowest, highest = self.policy.limit_range
+        self.refused.append(graph.node("Not", graph.node("GreaterOrEqual", given, number(self.least()))))
         share = graph.node("Div", graph.node("Sub", given, number(lowest)), number(highest - lowest))
         root = graph.node("Sqrt", graph.node("Clip", share, number(0.0), number(1.0)))
         told = graph.node("Sub", graph.node("Mul", root, number(2.0)), number(1.0))
         joint = graph.node("Concat", seen, graph.cast(told, np.float32), axis=1)
         return graph.node("Tanh", graph.layers(layers_of(self.tensors), joint))
 
+    @abstractmethod
+    def least(self) -> float:
+        """What lies below has no action."""
+
+    @abstractmethod
+    def act(self, states: Floats, told: float) -> Floats:
+        """The policy's own answer."""
+
     def ask(self, states: Floats, generator: np.random.Generator) -> tuple[Floats, Mapping[str, Floats]]:
         lowest, highest = self.policy.limit_range
         parts = np.array_split(states, 8)
-        limits = np.linspace(lowest, highest, len(parts))
-        given = np.repeat(limits.astype(np.float32), [len(part) for part in parts])[:, None]
-        asked = limits.astype(np.float32).astype(np.float64).clip(lowest, highest)
-        actions = [self.policy.act(part, limit=float(limit)) for part, limit in zip(parts, asked, strict=True)]
-        return np.concatenate(actions), {self.more: given}
+        limits = np.linspace(lowest, highest, len(parts)).astype(np.float32)
+        asked = limits.astype(np.float64).clip(lowest, highest)  # a float32 may lie below the lowest
+        actions = [self.act(part, float(limit)) for part, limit in zip(parts, asked, strict=True)]
+        return np.concatenate(actions), {self.more: np.repeat(limits, [len(part) for part in parts])[:, None]}
+
+    def about(self) -> dict[str, Any]:
+        return {"limit_range": list(self.policy.limit_range)}
+
+
+class AnyLimitExporter(LimitRangeExporter):
+    """It is told the limit itself."""
+
+    kind, more = "any-limit-mlp", "cost_limit"
+    policy: AnyLimitPolicy
+
+    def least(self) -> float:
+        """A limit that is lower than any of the training was not learnt; what float32 does to the lowest may pass."""
+        lowest = self.policy.limit_range[0]
+        return lowest - 1e-6 * abs(lowest)
+
+    def act(self, states: Floats, told: float) -> Floats:
+        return self.policy.act(states, limit=told)
 
     def how_to_call(self) -> str:
         lowest, highest = self.policy.limit_range
@@ -120,8 +142,26 @@ class AnyLimitExporter(Exporter):
             "is not a number, above it is that of the highest"
         )
 
-    def about(self) -> dict[str, Any]:
-        return {"limit_range": list(self.policy.limit_range)}
+
+class RemainingBudgetExporter(LimitRangeExporter):
+    """It is told what is left of the limit, of which the caller keeps account."""
+
+    kind, more = "remaining-budget-mlp", "budget_left"
+    policy: RemainingBudgetPolicy
+
+    def least(self) -> float:
+        return -np.inf
+
+    def act(self, states: Floats, told: float) -> Floats:
+        self.policy.reset(0)
+        self.policy.observe(0.0, self.policy.metadata.limits[0] - told)
+        return self.policy.act(states)
+
+    def how_to_call(self) -> str:
+        return (
+            "budget_left (batch, 1): the limit less what the episode has cost so far, which the caller counts; limits "
+            f"from {self.policy.limit_range[0]:g} to {self.policy.limit_range[1]:g} were learnt"
+        )
 
 
 class CandidateExporter(Exporter):

@@ -10,7 +10,7 @@ from typing import Any
 import tracrl
 from tracrl.data.holdout import Holdout
 from tracrl.deploy.about import Known
-from tracrl.deploy.kinds import exporter_of
+from tracrl.deploy.kinds import LimitRangeExporter, exporter_of
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates
@@ -201,7 +201,7 @@ def _loading(run: RunMetadata, known: Known) -> Iterator[str]:
     except TracrlError as error:
         yield f"As ONNX: {error}"
         return
-    told = exporter.more == "cost_limit"
+    told = isinstance(exporter, LimitRangeExporter)
     chosen = [f"--limit {metadata.limits[0]:g}"] if len(set(metadata.limits)) > 1 and not told else []
     chosen += [f"--seed {metadata.seeds[0]}"] if len(set(metadata.seeds)) > 1 else []
     command = " ".join([f"tracrl export {run.path.name} --out policy.onnx", *chosen])
