@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from tracrl.ope.acting import Actor
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.inner_limits import calibrate, candidates, inner_limits
 from tracrl.policies.any_limit import AnyLimitPolicy
@@ -79,3 +81,11 @@ def test_where_nothing_is_shown_the_limit_itself_is_acted_at_and_that_is_said() 
     found = calibrate(given, estimated(candidates(given, [10]), (0.5, 0.5), error=50.0), [10])
     assert [(c.inner, c.shown) for c in found.choices] == [(10, False), (10, False)]
     assert any("NO" in str(cell) for column in found.table().columns for cell in column.cells)
+
+
+def test_estimators_see_it_act_at_its_limits() -> None:
+    stack = policy().over([4, 16])
+    actor = Actor(stack, torch.device("cpu"), 0)
+    assert actor.layers is not None, "as fast as an ordinary MLP"
+    asked = torch.zeros(len(stack), 3, 1)
+    assert np.allclose(actor.act(asked).numpy(), stack.act_scaled(np.zeros((3, 1), np.float32)), atol=1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 
@@ -16,6 +17,8 @@ class Actor:
     """A stack of policies, each of which acts in rows of its own, in whole episodes from :meth:`reset` on."""
 
     def __init__(self, policy: Policy, device: torch.device, seed: int):
+        if isinstance(policy, AnyLimitPolicy):
+            policy = policy.plain()  # an MLP, once the limit is fixed
         self.policies = [policy[i] for i in range(len(policy))]
         self.seed, self.device = seed, device
         # An MLP needs no way through NumPy: its layers act where the states are.
