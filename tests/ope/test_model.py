@@ -1,0 +1,106 @@
+"""The model of the dynamics: what it sees, what it is judged by, and what it weighs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tests.ope.test_estimate import line_log, line_policy
+from tracrl.data.episodes import Episodes
+from tracrl.ope.acting import Actor, actions_of
+from tracrl.ope.fitting import fit
+from tracrl.ope.log import Log
+from tracrl.ope.model import Dynamics, LearnedModel
+from tracrl.ope.playing import Replays, replay
+from tracrl.ope.weighing import Opinions
+
+CPU = torch.device("cpu")
+
+
+def late_log(episodes: int = 120, steps: int = 12) -> Episodes:
+    """A point that moves by the action before the last: what is observed does not tell where it goes."""
+    generator = np.random.default_rng(0)
+    actions = generator.uniform(-1, 1, (episodes, steps)) + generator.uniform(-0.5, 0.5, (episodes, 1))
+    actions = actions.clip(-1, 1)
+    moves = np.concatenate([np.zeros((episodes, 1)), actions[:, :-1]], axis=1)
+    after = np.cumsum(moves, axis=1)
+    x = after - moves
+    return Episodes.from_arrays(
+        {
+            "observations": x.reshape(-1, 1),
+            "actions": actions.reshape(-1, 1),
+            "rewards": after.reshape(-1),
+            "costs": (after > 1).astype(float).reshape(-1),
+            "timeouts": np.tile(np.arange(steps) == steps - 1, episodes),
+            "final_observations": after[:, -1:],
+        }
+    )
+
+
+def skill(past: int) -> np.ndarray:
+    settings = Dynamics(updates=250, batch_size=256, hidden=(64, 64), lr=5e-3, past=past)
+    model = LearnedModel(settings, Log.of(late_log(), CPU), members=1)
+    fit(model, settings.updates)
+    return replay(model).skill
+
+
+def test_the_past_tells_what_an_observation_does_not() -> None:
+    assert (skill(past=1) > 0.7).all()
+    assert (skill(past=0) < 0.5).all()
+
+
+def test_the_model_is_judged_by_episodes_that_it_was_not_fitted_to() -> None:
+    log = Log.of(line_log(100), CPU)
+    model = LearnedModel(Dynamics(hidden=(8,)), log, members=3)
+    assert len(model.held_out) == 30
+    assert not set(model.held_out) & set(model.fitted)
+    episode = np.searchsorted(log.first.numpy(), model.rows.numpy(), side="right") - 1
+    assert not np.isin(episode, model.held_out).any()
+    few = LearnedModel(Dynamics(hidden=(8,)), Log.of(line_log(6), CPU), members=1)
+    assert len(few.held_out) == len(few.fitted) == 6, "of a few none can be spared"
+
+
+def test_policies_act_on_tensors_as_they_do() -> None:
+    policy = line_policy((0.0, 1.4))
+    observations = np.random.default_rng(0).normal(size=(50, 1)).astype(np.float32)
+    acted = policy.act(observations)
+    np.testing.assert_allclose(actions_of(policy, torch.from_numpy(observations))[0], acted, atol=1e-6)
+    plain = Actor(policy, CPU, seed=0)
+    plain.layers = None  # as any other kind acts, by NumPy
+    both = torch.from_numpy(observations).expand(2, -1, -1)
+    np.testing.assert_allclose(plain.act(both), acted, atol=1e-6)
+
+
+def opinions(replayed: list[float], fitted: list[float], played: list[float], ood: float = 0.0) -> Opinions:
+    """Costs alone; the logged episodes cost 0, 10 and 20."""
+    logged = np.array([[0.0, 0.0], [0.0, 10.0], [0.0, 20.0]])
+    back = np.stack([np.zeros(3), np.array(replayed)], axis=1)
+
+    def as_opinion(costs: list[float]) -> np.ndarray:
+        return np.stack([np.zeros(len(costs)), np.array(costs)], axis=1)[None]
+
+    shares = np.full(len(fitted), ood)
+    return Opinions(
+        as_opinion(fitted), as_opinion(played), Replays(back, logged), shares, np.array([1.0, 50.0]), most_cost=100.0
+    )
+
+
+def test_the_model_weighs_what_it_brings_back() -> None:
+    good, bad = opinions([0.0, 10.0, 20.0], [30.0], [20.0]), opinions([20.0, 10.0, 0.0], [30.0], [20.0])
+    assert good.weighed()[0][0, 1] == 20.0
+    assert bad.weighed()[0][0, 1] == 30.0
+    assert good.weighed()[1][0, 1] > 2, "another opinion is a doubt, however good the model"
+    alone = opinions([20.0, 10.0, 0.0], [float("nan")], [20.0])
+    assert alone.weighed()[0][0, 1] == 20.0
+
+
+def test_what_the_model_cannot_tell_from_nothing_is_nothing() -> None:
+    mean, error = opinions([0.6, 10.0, 20.0], [5.0, 5.0], [0.5, 0.8]).weighed()
+    assert mean[0, 1] == 0
+    assert error[0, 1] > 0.5, "the error holds what was left out"
+    assert mean[1, 1] > 0.7
+
+
+def test_steps_out_of_the_data_may_bring_anything() -> None:
+    near, far = (opinions([0.0, 10.0, 20.0], [20.0], [20.0], ood).weighed()[1][0, 1] for ood in (0.0, 0.5))
+    assert far > near + 20
