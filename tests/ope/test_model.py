@@ -74,7 +74,7 @@ def test_policies_act_on_tensors_as_they_do() -> None:
 def opinions(replayed: list[float], fitted: list[float], played: list[float], ood: float = 0.0) -> Opinions:
     """Costs alone; the logged episodes cost 0, 10 and 20."""
     logged = np.array([[0.0, 0.0], [0.0, 10.0], [0.0, 20.0]])
-    back = np.stack([np.zeros(3), np.array(replayed)], axis=1)
+    back = np.stack([np.zeros(3), np.array(replayed)], axis=1)[None]
 
     def as_opinion(costs: list[float]) -> np.ndarray:
         return np.stack([np.zeros(len(costs)), np.array(costs)], axis=1)[None]
@@ -92,6 +92,18 @@ def test_the_model_weighs_what_it_brings_back() -> None:
     assert good.weighed()[1][0, 1] > 2, "another opinion is a doubt, however good the model"
     alone = opinions([20.0, 10.0, 0.0], [float("nan")], [20.0])
     assert alone.weighed()[0][0, 1] == 20.0
+
+
+def test_members_weigh_what_they_are_worth() -> None:
+    logged = np.array([[0.0, 0.0], [1.0, 10.0], [2.0, 20.0]])
+    off = np.array([[0.1, 1.0], [0.1, 1.0], [0.1, 1.0]])
+    replays = Replays(np.stack([logged + off, logged - 3 * off]), logged)
+    np.testing.assert_allclose(replays.weights, [[0.9, 0.9], [0.1, 0.1]])
+    played = np.array([[[0.0, 10.0]], [[0.0, 30.0]]])
+    found = Opinions(np.full((1, 1, 2), np.nan), played, replays, np.zeros(1), np.array([1.0, 50.0]), 100.0)
+    assert found.weighed()[0][0, 1] == 12.0
+    # Two values that differ by 20, each as good as the other or not, have a variance of 200.
+    np.testing.assert_allclose(found.model_variance[0, 1], 200.0)
 
 
 def test_what_the_model_cannot_tell_from_nothing_is_nothing() -> None:

@@ -39,7 +39,7 @@ class Effort:
     dynamics: Dynamics
     replicas: int = 3
     """value functions of each policy, each fitted to episodes drawn with replacement"""
-    members: int = 5
+    members: int = 8
     """models of the dynamics, likewise"""
     rows: int = 10_000_000
     """transitions that value functions are fitted to, at most: every policy must act in all of them"""
@@ -48,9 +48,9 @@ class Effort:
 GPU = Effort(FQE(), Dynamics())
 CPU = Effort(
     FQE(updates=5_000, batch_size=256, hidden=(128, 128), lr=2e-3),
-    Dynamics(updates=10_000, batch_size=256, starts=50),
+    Dynamics(updates=8_000, batch_size=256, starts=50),
     replicas=1,
-    members=3,
+    members=4,
     rows=100_000,
 )
 """For two cores: smaller networks, fewer updates, and value functions from a part of the episodes"""
@@ -109,7 +109,7 @@ def estimate(
             "task": used.task,
         },
         notes=(note, *_remarks(stacks, found.replays.skill)),
-        opinions={"fqe": _opinion(found.fitted), "model": _opinion(found.played)},
+        opinions={"fqe": _opinion(found.fitted.mean(axis=0)), "model": _opinion(found.of_model)},
         policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
         ood_in_log=tuple(share for one in stacks.values() for share in in_logged_states(one, log)),
     )
@@ -174,7 +174,7 @@ def at_most(data: Episodes, rows: int, seed: int) -> Episodes:
 
 def _opinion(values: Floats) -> dict[str, list[float | None]]:
     """One estimator's own numbers; none where it has no opinion."""
-    lists = [[None if np.isnan(value) else float(value) for value in column] for column in values.mean(axis=0).T]
+    lists = [[None if np.isnan(value) else float(value) for value in column] for column in values.T]
     return {"returns": lists[0], "costs": lists[1]}
 
 

@@ -34,31 +34,46 @@ class Played:
 
 @dataclass(frozen=True, eq=False)
 class Replays:
-    """What logged actions bring in the model and what they truly brought: (episodes, 2) each, return and cost."""
+    """What logged actions bring in each member and what they truly brought, return and cost."""
 
     replayed: Floats
+    """(members, episodes, 2)"""
     logged: Floats
+    """(episodes, 2)"""
+
+    @property
+    def weights(self) -> Floats:
+        """(members, 2): what each member is worth against the others, the inverse of its mean squared error."""
+        error = np.square(self.replayed - self.logged).mean(axis=1)
+        worth = 1 / np.maximum(error, 1e-6 * self.logged.var(axis=0) + 1e-12)
+        share: Floats = worth / worth.sum(axis=0)
+        return share
+
+    @property
+    def foretold(self) -> Floats:
+        """(episodes, 2): by all members together"""
+        return np.einsum("mes,ms->es", self.replayed, self.weights)
 
     @property
     def skill(self) -> Floats:
         """(2,): the share of the variance between logged episodes that the model brings back, from 0 to 1."""
-        error = np.square(self.replayed - self.logged).mean(axis=0)
+        error = np.square(self.foretold - self.logged).mean(axis=0)
         share: Floats = np.clip(1 - error / np.maximum(self.logged.var(axis=0), 1e-12), 0, 1)
         return share
 
     @property
     def floor(self) -> float:
         """The cost that the model foretells where in truth there was none: it sees no difference below."""
-        free = self.replayed[self.logged[:, 1] == 0, 1]
+        free = self.foretold[self.logged[:, 1] == 0, 1]
         return float(np.quantile(free, 0.9)) if len(free) else 0.0
 
     def errors(self, values: Floats) -> Floats:
         """(policies, 2): how far the model was off where it foretold about these ``values`` (policies, 2)."""
-        result = np.empty_like(values)
+        result, foretold = np.empty_like(values), self.foretold
         for signal in range(2):
-            distance = np.abs(self.replayed[:, signal] - values[:, None, signal])
+            distance = np.abs(foretold[:, signal] - values[:, None, signal])
             nearest = np.argsort(distance, axis=1, kind="stable")[:, :NEAREST]
-            off = (self.replayed - self.logged)[:, signal]
+            off = (foretold - self.logged)[:, signal]
             result[:, signal] = np.sqrt(np.square(off[nearest]).mean(axis=1))
         return result
 
@@ -80,7 +95,7 @@ def replay(model: LearnedModel) -> Replays:
         now, brought, _ = model.advance(now, log.actions[rows].expand(model.members, -1, -1))
         total += brought * on
         logged += log.signals[rows] * on
-    return Replays(total.mean(0).double().cpu().numpy(), logged.cpu().numpy())
+    return Replays(total.double().cpu().numpy(), logged.cpu().numpy())
 
 
 @torch.no_grad()

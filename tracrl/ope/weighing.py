@@ -33,6 +33,19 @@ class Opinions:
     most_cost: float
     """of an episode"""
 
+    @property
+    def of_model(self) -> Floats:
+        """(policies, 2): of its members together"""
+        return np.einsum("mps,ms->ps", self.played, self.replays.weights)
+
+    @property
+    def model_variance(self) -> Floats:
+        """(policies, 2): between its members; a few of them show less of it than there is"""
+        weights = self.replays.weights[:, None]
+        spread = (weights * np.square(self.played - self.of_model)).sum(axis=0)
+        several = 1 - np.square(weights).sum(axis=0)
+        return np.where(several > 0, spread / np.maximum(several, 1e-3), 0.0)
+
     def weighed(self) -> tuple[Floats, Floats]:
         """(policies, 2) each: estimates and their standard errors.
 
@@ -41,12 +54,12 @@ class Opinions:
         """
         alone = np.isnan(self.fitted[0])
         weight = np.where(alone, 1.0, self.replays.skill)
-        of_played = self.played.mean(0)
+        of_played = self.of_model
         of_fitted = np.where(alone, of_played, self.fitted.mean(0))
         mean = (1 - weight) * of_fitted + weight * of_played
         variance = (
             (1 - weight) * np.where(alone, 0.0, _variance(self.fitted))
-            + weight * (_variance(self.played) + self.replays.errors(of_played) ** 2)
+            + weight * (self.model_variance + self.replays.errors(of_played) ** 2)
             + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_played) ** 2
         )
         error = np.hypot(np.sqrt(variance), self.ood_shares[:, None] * self.anything)
