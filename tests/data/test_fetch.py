@@ -71,6 +71,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def end_headers(self) -> None:
+        # Said, not only done: else the next question may go down a connection that is just being closed.
+        self.send_header("Connection", "close")
+        super().end_headers()
+
     def do_HEAD(self) -> None:
         does = self.behaviour
         self.close_connection = True
