@@ -23,12 +23,12 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_in_order(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert data_check(CheckOptions(mine, limits=(4, 6))) == 0
-    assert printed(capsys) == f"{mine} is in order (limits 4, 6)."
+    assert printed(capsys) == f"{mine} is in order (cost limits 4, 6)."
 
 
 def test_limits_are_proposed(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert data_check(CheckOptions(mine)) == 0
-    assert printed(capsys) == f"{mine} is in order (limits 2, 5, 7)."
+    assert printed(capsys) == f"{mine} is in order (cost limits 2, 5, 7)."
 
 
 def test_a_limit_that_training_would_refuse(mine: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,21 +45,21 @@ def test_columns_on_very_different_scales(small_data: Episodes) -> None:
     )
     assert "Training standardises own data by itself (--standardise auto)" in said(pascal)
     named = replace(pascal, metadata={"observations_columns": ["level", "pressure", "flow"]})
-    assert "column 1, pressure, is of size 1e+05, column 0, level, of" in said(named)
+    assert "column 1 (pressure) is of size 1e+05, column 0 (level) of" in said(named)
     assert found(replace(small_data, observations=small_data.observations * 1000)) == []  # all alike
 
 
 def test_columns_that_never_change(small_data: Episodes) -> None:
     assert said(columns(small_data, observations=(2, 7.5))) == (
-        "note: the same in every row of 'observations': column 2 (7.5). Nothing can be learnt from it, and training "
+        "note: the same in every row of 'observations': column 2 is 7.5. Nothing can be learnt from it, and training "
         "makes it 0 (--standardise auto); where it changes while the policy acts, the policy meets what it has never "
         "seen: leave it out if you can."
     )
     assert said(columns(small_data, actions=(0, 0.25))) == (
-        "note: the same in every row of 'actions': column 0 (0.25). The policy will do just that."
+        "note: the same in every row of 'actions': column 0 is 0.25. The policy will do just that."
     )
     many = replace(small_data, observations=np.tile(small_data.observations, 2) * [1, 0, 0, 0, 0, 0])
-    assert "column 1 (0), column 2 (0), column 3 (0), column 4 (0) and 1 more." in said(many)
+    assert "column 1 is 0, column 2 is 0, column 3 is 0, column 4 is 0 and 1 more." in said(many)
 
 
 def with_lengths(costs: dict[int, list[float]], terminated: bool = False) -> Episodes:

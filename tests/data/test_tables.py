@@ -98,7 +98,11 @@ def test_shuffled_rows_are_sorted_by_episode_and_step(frame: Any, expected: Epis
             r"several costs \(cost_speed, cost_crash\): one cost is supported: add them up, or choose",
         ),
         (lambda f: f.assign(obs_1="warm"), {}, "'obs_1' holds .*string.*'warm'.*expected numbers"),
-        (lambda f: f.assign(obs_1=[None, *range(8)]), {}, "'obs_1' is empty in 1 rows, first in row 0"),
+        (
+            lambda f: f.assign(obs_1=[None, *range(8)]),
+            {},
+            "'obs_1' is empty in 1 of the first 9 rows, first in row 0",
+        ),
         (lambda f: f, {"cost": "harm"}, "--cost is 'harm', but there is no such column"),
         (lambda f: f, {"observations": ["temp*"]}, r"--observations 'temp\*' matches no column"),
         (lambda f: f, {"reward": "cost", "cost": "cost"}, "'cost' is chosen for two things"),
@@ -133,6 +137,64 @@ def test_ids_of_any_type_and_times_as_steps(frame: Any, expected: Episodes) -> N
         step=pd.to_datetime("2026-01-01") + pd.to_timedelta(frame["step"], unit="min"),
     )
     assert same(Episodes.from_frame(renamed), expected)
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d"])
+def test_times_as_text_order_the_steps(form: str, frame: Any, expected: Episodes) -> None:
+    times = pd.to_datetime("2026-01-01") + pd.to_timedelta(frame["step"], unit="D")
+    as_text = frame.assign(step=times.dt.strftime(form))
+    assert same(Episodes.from_frame(as_text), expected)
+    with pytest.warns(UserWarning, match="sorted by episode and step"):
+        Episodes.from_frame(as_text.iloc[::-1])
+
+
+def test_clocks_are_not_exact_and_are_shown_as_such(frame: Any, recwarn: pytest.WarningsRecorder) -> None:
+    minutes = frame["step"] + np.where(frame["step"] % 2, 0.05, 0)
+    times = frame.assign(step=pd.to_datetime("2026-01-01") + pd.to_timedelta(minutes, unit="min"))
+    Episodes.from_frame(times)
+    assert not [str(warning.message) for warning in recwarn if "missing" in str(warning.message)]
+    with pytest.warns(UserWarning, match="missing in 1 places, first after step 2026-01-01 00:00:00 of episode 0"):
+        Episodes.from_frame(times.drop(index=1))
+    with pytest.raises(TracrlError, match="step 2026-01-01 00:00:00 of episode 0 stands there twice"):
+        Episodes.from_frame(pd.concat([times, times.iloc[[0]]]))
+
+
+def test_text_that_is_no_time(frame: Any, expected: Episodes) -> None:
+    odd = frame.assign(step=frame["step"].map("{}. Januar".format))
+    with pytest.warns(UserWarning, match="'step' holds neither numbers nor times .* in the order of the table"):
+        assert same(Episodes.from_frame(odd), expected)
+    with pytest.raises(TracrlError, match=r"'step' holds text \(for example '0. Januar'\); expected numbers, or times"):
+        Episodes.from_frame(odd, step="step")
+
+
+@pytest.mark.parametrize(("delimiter", "decimal"), [(";", ","), (";", "."), ("\t", "."), ("\t", ","), (",", ".")])
+def test_separators_of_spreadsheets(
+    delimiter: str, decimal: str, frame: Any, expected: Episodes, tmp_path: Path
+) -> None:
+    for name in ("log.csv", "log.csv.gz"):
+        frame.to_csv(tmp_path / name, index=False, sep=delimiter, decimal=decimal)
+        assert same(import_episodes([tmp_path / name])[0], expected)
+
+
+def test_numbers_that_begin_as_whole_ones(frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The type of a column of a CSV file is not that of its first rows."""
+    monkeypatch.setattr("tracrl.data.arrow.BLOCK", 1 << 10)
+    lengths = (10,) * 40
+    log = pd.DataFrame(steps_of(lengths, terminated=(False,) * 40)).round(3)
+    log["cost"] = ["0"] * 399 + ["0.5"]
+    log["reward"] = ["1"] * 399 + ["1e-3"]
+    log["note"] = ["7"] * 399 + ["late"]  # which is not read
+    log.to_csv(tmp_path / "log.csv", index=False)
+    episodes, _ = import_episodes([tmp_path / "log.csv"])
+    assert episodes.costs[-1] == 0.5
+    assert episodes.rewards[-1] == np.float32(1e-3)
+
+
+def test_ids_of_several_types(frame: Any, expected: Episodes, tmp_path: Path) -> None:
+    frame[frame["episode"] < 2].to_csv(tmp_path / "a.csv", index=False)
+    frame[frame["episode"] == 2].assign(episode="last").to_csv(tmp_path / "b.csv", index=False)
+    assert import_episodes([tmp_path])[0].lengths.tolist() == [4, 2, 3]
+    assert same(Episodes.from_frame(frame.assign(episode=frame["episode"].astype("category"))), expected)
 
 
 def test_a_folder_of_files_whose_ids_begin_anew(frame: Any, expected: Episodes, tmp_path: Path) -> None:

@@ -150,7 +150,10 @@ def data_check(options: CheckOptions) -> int:
     if options.limits and refused:
         raise TracrlError(f"{options.source} cannot be trained on at limit {', '.join(refused)}: see above.")
     mind = "" if not findings else ", with what is said above"
-    console.print(f"{options.source} is in order{mind} (limits {', '.join(f'{limit:g}' for limit in checked.limits)}).")
+    limits = ", ".join(f"{limit:g}" for limit in checked.limits)
+    console.print(
+        f"{options.source} is in order{mind} (cost {'limit' if len(checked.limits) == 1 else 'limits'} {limits})."
+    )
     return 0
 
 

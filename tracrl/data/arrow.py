@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
+PARQUET, IPC = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 BLOCK = 1 << 22
 """bytes of a CSV file that are parsed at a time"""
 BATCH = 1 << 16
@@ -41,32 +43,77 @@ def rows_of(paths: Sequence[Path]) -> int | None:
     arrow = pyarrow()
     total = 0
     for path in paths:
-        if path.suffix not in (".parquet", ".pq"):
+        if not path.name.lower().endswith(PARQUET):
             return None
         with _reading(path):
             total += arrow.parquet.read_metadata(path).num_rows
     return total
 
 
-def batches(path: Path) -> Iterator[pa.RecordBatch]:
+def names_of(path: Path) -> list[str]:
+    """The columns of a table."""
     arrow = pyarrow()
     name = path.name.lower()
     with _reading(path):
-        if name.endswith((".parquet", ".pq")):
+        if name.endswith(PARQUET):
+            return list(arrow.parquet.read_schema(path).names)
+        if name.endswith(IPC):
+            with arrow.memory_map(str(path)) as source, arrow.ipc.open_file(source) as file:
+                return list(file.schema.names)
+        with _csv_reader(path) as reader:
+            return list(reader.schema.names)
+
+
+def batches(path: Path, columns: Collection[str], numbers: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of these columns, or of those that there are, some at a time; ``numbers`` of them hold numbers."""
+    arrow = pyarrow()
+    name = path.name.lower()
+    wanted = [column for column in names_of(path) if column in columns]
+    with _reading(path):
+        if name.endswith(PARQUET):
             with arrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(batch_size=BATCH, use_threads=False)
-        elif name.endswith((".arrow", ".feather", ".ipc")):
+                yield from file.iter_batches(batch_size=BATCH, columns=wanted, use_threads=False)
+        elif name.endswith(IPC):
             with arrow.memory_map(str(path)) as source, arrow.ipc.open_file(source) as file:
                 for i in range(file.num_record_batches):
-                    yield file.get_batch(i)
+                    yield file.get_batch(i).select(wanted)
         else:
-            delimiter = "\t" if ".tsv" in name else ","
-            with arrow.csv.open_csv(
-                path,
-                read_options=arrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
-                parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
-            ) as reader:
+            with _csv_reader(path, wanted, numbers) as reader:
                 yield from reader
+
+
+def _csv_reader(path: Path, columns: Sequence[str] = (), numbers: Collection[str] = ()) -> Any:
+    """Arrow takes the type of a column from the first rows: where these hold 0 and 1, a 0.5 further down would be an
+    error. So columns of ``numbers`` are read as such from the beginning."""
+    arrow = pyarrow()
+    delimiter, decimal = _separators(path)
+
+    def opened(**options: Any) -> Any:
+        return arrow.csv.open_csv(
+            path,
+            read_options=arrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
+            parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
+            convert_options=arrow.csv.ConvertOptions(decimal_point=decimal, **options),
+        )
+
+    if not columns:
+        return opened()
+    with opened() as first:
+        whole = [f.name for f in first.schema if arrow.types.is_integer(f.type) or arrow.types.is_null(f.type)]
+    kinds = {name: arrow.float64() for name in whole if name in numbers}
+    return opened(include_columns=list(columns), column_types=kinds)
+
+
+def _separators(path: Path) -> tuple[str, str]:
+    """Between fields, and in numbers: spreadsheets of half of Europe write 1,5;2,5."""
+    if ".tsv" in path.name.lower():
+        return "\t", "."
+    with pyarrow().input_stream(str(path), compression="detect") as stream:
+        head, *rows = stream.read(1 << 16).decode(errors="replace").splitlines() or [""]
+    delimiter = max(",;\t", key=head.count)
+    fields = [field for row in rows[:100] for field in row.split(delimiter)]
+    commas = delimiter != "," and any(re.fullmatch(r"[-+]?\d+,\d+([eE][-+]?\d+)?", field) for field in fields)
+    return delimiter, "," if commas else "."
 
 
 def matrix(batch: pa.RecordBatch, names: Sequence[str], where: str, first_row: int) -> Floats:
@@ -95,23 +142,36 @@ def whole(batch: pa.RecordBatch, name: str, where: str, first_row: int) -> pa.Ar
     return column
 
 
-def in_order(column: pa.Array, name: str, where: str) -> NDArray[Any]:
-    """Steps: numbers, or times as numbers, also where they were written as text."""
-    arrow = pyarrow()
-    if arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type):
-        column = _times(column, name, where)
-    if arrow.types.is_temporal(column.type):
+def orders(batch: pa.RecordBatch, name: str) -> bool:
+    """Whether a column could tell the order of rows."""
+    try:
+        in_order(batch.column(name), name, "")
+    except TracrlError:
+        return False
+    return True
+
+
+def in_order(column: pa.Array, name: str, where: str) -> tuple[NDArray[Any], bool]:
+    """Steps, and whether they are times: numbers, or microseconds since 1970, also where times were written as text."""
+    arrow, types = pyarrow(), pyarrow().types
+    if types.is_string(column.type) or types.is_large_string(column.type) or types.is_string_view(column.type):
+        column = _from_text(column, name, where)
+    times = types.is_timestamp(column.type) or types.is_date(column.type)
+    if times:
+        zone = column.type.tz if types.is_timestamp(column.type) else None
+        column = column.cast(arrow.timestamp("us", zone), safe=False)
+    if types.is_temporal(column.type):
         column = column.cast(arrow.int32() if column.type.bit_width == 32 else arrow.int64())
-    if not (arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type)):
+    if not (types.is_integer(column.type) or types.is_floating(column.type)):
         raise TracrlError(f"{where}: the column {name!r} holds {column.type}; expected numbers or times.")
-    return column.to_numpy(zero_copy_only=False)
+    return column.to_numpy(zero_copy_only=False), times
 
 
 def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _times(column: pa.Array, name: str, where: str) -> pa.Array:
+def _from_text(column: pa.Array, name: str, where: str) -> pa.Array:
     arrow = pyarrow()
     for kind in (arrow.timestamp("us"), arrow.timestamp("us", "UTC"), arrow.float64()):
         try:
@@ -176,7 +236,8 @@ def _no_gaps(column: pa.Array, name: str, where: str, first_row: int) -> None:
     if column.null_count:
         row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False))) + first_row
         raise TracrlError(
-            f"{where}: {name!r} is empty in {column.null_count} rows, first in row {row}: fill or drop such rows."
+            f"{where}: {name!r} is empty in {column.null_count} of the first {first_row + len(column):,} rows, first "
+            f"in row {row}: leave the column out, or fill it beforehand (in pandas, frame.groupby(episode).ffill())."
         )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 
 from tracrl.errors import TracrlError
 
+MOST_LISTED = 30
+"""names in a message"""
 # What people call them, best first; compared in lower case.
 _NAMES: dict[str, tuple[str, ...]] = {
     "episode": (
@@ -57,6 +59,11 @@ class Columns:
         names = [getattr(self, field.name) for field in fields(self)]
         flat = [name for entry in names for name in ((entry,) if isinstance(entry, str) else entry or ())]
         return list(dict.fromkeys(flat))
+
+    @property
+    def numbers(self) -> list[str]:
+        """Those that hold numbers, whatever else."""
+        return [*self.observations, *self.actions, self.reward, self.cost, *self.next_observations]
 
     def __str__(self) -> str:
         def shown(value: str | tuple[str, ...] | None) -> str:
@@ -189,5 +196,5 @@ def _costs(found: Sequence[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(str, names[:12]))
-    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown or "no columns at all"
+    shown = ", ".join(map(str, names[:MOST_LISTED]))
+    return f"{shown} and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else shown or "no columns at all"

@@ -62,7 +62,7 @@ def _constant_columns(episodes: Episodes) -> Iterator[Finding]:
         constant = np.flatnonzero(low == high).tolist()
         if not constant:
             continue
-        named = ", ".join(f"{_column(episodes, i, key)} ({low[i] + 0.0:g})" for i in constant[:4])
+        named = ", ".join(f"{_column(episodes, i, key)} is {low[i] + 0.0:g}" for i in constant[:4])
         named += f" and {len(constant) - 4} more" if len(constant) > 4 else ""
         if key == "actions":
             yield Finding(f"the same in every row of 'actions': {named}. The policy will do just that.")
@@ -153,5 +153,5 @@ def originals(episodes: Episodes) -> NDArray[np.int64]:
 def _column(episodes: Episodes, index: int, key: str = "observations") -> str:
     names = episodes.metadata.get(f"{key}_columns")
     if isinstance(names, list) and index < len(names):
-        return f"column {index}, {names[index]},"
+        return f"column {index} ({names[index]})"
     return f"column {index}"
