@@ -93,7 +93,7 @@ def make_report(
     _write(page, make_page(collection, found, ablations, list(grids.values()), estimated))
 
     shown = {"suites"}
-    if "limits" not in grids and len(grids["verdicts"].lines) <= FEW_LINES:
+    if len(grids["verdicts"].lines) <= FEW_LINES:
         shown.add("verdicts")
     for i, (name, grid) in enumerate(grids.items()):
         if i == 0 or name in shown or name.startswith("ablation-"):
