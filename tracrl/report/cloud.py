@@ -35,7 +35,7 @@ def plot_cloud(found: Overview, row: Row, data: Episodes, path: Path) -> None:
     cells = {column: found.results[row, column] for column in found.columns if (row, column) in found.results}
     limits = sorted({result.limit for cell in cells.values() for result in cell})
     title = f"{row.label}: {len(rewards)} episodes in the data, and where each method ends (reward / cost)"
-    with panels(path, 1, len(limits), title, 3.9, 3.9) as (line,):
+    with panels(path, 1, len(limits), title, 3.9, 4.2) as (line,):
         runs = [run for cell in cells.values() for run in cell]
         right = 1.06 * float(
             np.concatenate([data.total_costs, *(raw_cost(run.costs, run.limit) for run in runs)]).max()
@@ -64,6 +64,6 @@ def plot_cloud(found: Overview, row: Row, data: Episodes, path: Path) -> None:
                 colour = colour_of(found, column)
                 axes.scatter(costs, scores, s=14, color=colour, alpha=0.35, lw=0, zorder=3)
                 means[column] = float(costs.mean()), float(scores.mean())
-                axes.scatter(*means[column], s=110, color=colour, edgecolor="white", lw=1.4, zorder=4)
+                axes.scatter(*means[column], s=80, color=colour, edgecolor="white", lw=1.2, zorder=4)
             names = [f"{column.label}\n{reward:.2f} / {cost:.0f}" for column, (cost, reward) in means.items()]
-            place_labels(axes, list(means.values()), names, size=9, colours=[colour_of(found, c) for c in means], dot=7)
+            place_labels(axes, list(means.values()), names, size=9, colours=[colour_of(found, c) for c in means], dot=6)

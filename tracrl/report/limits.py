@@ -29,7 +29,9 @@ def at_limits(found: Overview, policy: str) -> Iterator[tuple[Row, Column, float
 def verdicts_grid(found: Overview, policy: Literal["final", "best"] = "final") -> Grid:
     """A line for each task, method and limit. Costs are as they are, as the limit is."""
     lines = []
-    for row, column, limit, cell in at_limits(found, policy):
+    # Methods beside each other at each limit.
+    ordered = sorted(at_limits(found, policy), key=lambda told: (found.rows.index(told[0]), told[2]))
+    for row, column, limit, cell in ordered:
         told = [_two(cell.reward), _two(raw_cost(cell.cost, limit)), *_risk(cell, limit), verdict(cell)]
         lines.append(Line(f"{row.label}, limit {limit:g}: {column.label}", tuple(map(Entry, told))))
     what = "final policy" if policy == "final" else "best policy on the way"
