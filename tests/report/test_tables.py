@@ -265,7 +265,7 @@ def test_a_half_finished_ablation_is_not_in_the_main_table_either(tmp_path: Path
     found = overview(results, ablations)
     assert [column.label for column in found.columns] == ["TraC"]
     assert [len(runs) for runs in found.results.values()] == [3]
-    told = page_data(collection, found, ablations)["cells"]
+    told = page_data(collection, found, ablations, {})["cells"]
     assert [(cell["main"], len(cell["runs"])) for cell in told] == [(True, 3), (False, 9)]
 
 

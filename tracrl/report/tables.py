@@ -39,8 +39,6 @@ def main_grid(found: Overview, policy: Literal["final", "best"]) -> Grid:
             marks = [found.marks.get((row, column), "") for column in found.columns]
             lines.append(_line(row.label, [cells[row, column] for column in found.columns], marks))
         for common, columns in found.compared(suite):
-            if len(common) == 1:  # it would say the same again
-                continue
             means = [
                 Cell.average([cells[row, column] for row in common]) if column in columns else None
                 for column in found.columns
