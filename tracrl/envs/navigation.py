@@ -1,10 +1,10 @@
 """SafetyGymnasium's navigation tasks, the same numbers in less time.
 
-In safety-gymnasium 1.0.0 a third to two thirds of a step is Python: every position is looked up by name, distances to ten
-hazards are fifty small arrays, and the contacts of a step become objects and names up to five times. The functions
-below stand in the places of its own. They compute the same from the same in the same order, so that every observation,
-reward and cost is the same bit for bit; names are turned into numbers once for each world. What MuJoCo computes, and
-how often, is not touched: it begins each solution from the last one.
+In safety-gymnasium 1.0.0 a third to two thirds of a step is Python: every position is looked up by name, the distances
+to ten hazards are fifty small arrays, and contacts become objects and names up to five times. The functions below stand
+in the places of its own. They compute the same from the same in the same order, so that every observation, reward and
+cost is the same bit for bit; names are turned into numbers once for each world. What MuJoCo computes, and how often, is
+not touched: it begins each solution from the last one.
 """
 
 from __future__ import annotations
