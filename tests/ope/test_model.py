@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from tests.ope.test_estimate import line_log, line_policy
@@ -116,3 +117,13 @@ def test_what_the_model_cannot_tell_from_nothing_is_nothing() -> None:
 def test_steps_out_of_the_data_may_bring_anything() -> None:
     near, far = (opinions([0.0, 10.0, 20.0], [20.0], [20.0], ood).weighed()[1][0, 1] for ood in (0.0, 0.5))
     assert far > near + 20
+
+
+def test_of_a_few_replays_those_alone_that_are_near_tell_the_error() -> None:
+    """Half of 30 logged episodes cost nothing and are foretold so; the others are off by 50 in either direction."""
+    logged = np.stack([np.arange(30.0), np.repeat([0.0, 150.0], 15)], axis=1)
+    off = np.stack([np.zeros(30), np.repeat([0.0, 50.0], 15) * np.tile([1, -1], 15)], axis=1)
+    replays = Replays((logged + off)[None], logged)
+    errors = replays.errors(np.array([[0.0, 0.0], [0.0, 150.0]]))
+    assert errors[0, 1] < 1e-9
+    assert errors[1, 1] == pytest.approx(50.0)

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 SHOWN = 10
 """episodes of each policy whose states are kept"""
 NEAREST = 30
-"""replays that tell how far an estimate may be off"""
+"""replays that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +70,10 @@ class Replays:
     def errors(self, values: Floats) -> Floats:
         """(policies, 2): how far the model was off where it foretold about these ``values`` (policies, 2)."""
         result, foretold = np.empty_like(values), self.foretold
+        count = min(NEAREST, max(8, len(foretold) // 3))
         for signal in range(2):
             distance = np.abs(foretold[:, signal] - values[:, None, signal])
-            nearest = np.argsort(distance, axis=1, kind="stable")[:, :NEAREST]
+            nearest = np.argsort(distance, axis=1, kind="stable")[:, :count]
             off = (foretold - self.logged)[:, signal]
             result[:, signal] = np.sqrt(np.square(off[nearest]).mean(axis=1))
         return result
