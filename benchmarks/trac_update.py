@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks import record
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
@@ -205,9 +205,8 @@ def main() -> None:
     print(f"{where}, torch {torch.__version__}")
     results = {name: measure(SHAPES[name], device, options.blocks, options.seconds) for name in names}
     if options.out:
-        options.out.write_text(
-            json.dumps({"machine": where, "torch": torch.__version__, "ms": results}, indent=2) + "\n"
-        )
+        settings = {"batch": BATCH, "threads": torch.get_num_threads(), "blocks": options.blocks}
+        record.save(options.out, "trac_update", settings, results, options.device)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ class TrainOptions(DataOptions):
     """the published settings, or a tenth of the work or less"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of TraC's matrix products: auto is bfloat16 on a GPU (where float32 means TF32) and float32 on a CPU, where
-    bfloat16 is faster but needs a processor that has it (avx512_bf16); other methods are always float32"""
+    """of matrix products: auto is float32 (on a GPU: TF32), for TraC on a GPU bfloat16; on a CPU bfloat16 is faster but
+    needs a processor that has it (avx512_bf16)"""
     standardise: Literal["auto", "on", "off"] = "auto"
     """train in the data's own units, which the policy keeps: auto is on for your own data, off for the 38 tasks"""
     strict: Flag = False

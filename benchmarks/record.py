@@ -1,0 +1,49 @@
+"""What was measured, on which machine and at which commit, as one JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+
+
+def facts(device: str = "cpu") -> dict[str, Any]:
+    """Where and with what. ``load`` is how busy the machine was when this was asked for."""
+    return {
+        "machine": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "load": [round(load, 1) for load in os.getloadavg()],
+        "torch": torch.__version__,
+        "commit": _git("rev-parse", "--short=12", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def save(path: Path, benchmark: str, settings: Mapping[str, Any], ms: Mapping[str, Any], device: str = "cpu") -> None:
+    """``ms`` are milliseconds, by whatever names, one below the other."""
+    measured = {"benchmark": benchmark, **facts(device), "settings": dict(settings), "ms": ms}
+    path.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
