@@ -36,6 +36,8 @@ class Cloning(Method):
     unit_free: ClassVar[bool] = True
     clones: ClassVar[bool] = True
     has_bf16: ClassVar[bool] = True
+    networks: ClassVar[int] = 3
+    outputs_held: ClassVar[float] = 2.5
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
     renamed: ClassVar = {"rate": "lr"}

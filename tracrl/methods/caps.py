@@ -49,6 +49,8 @@ class CAPS(Method):
     optimises: ClassVar[str] = "reward and cost by a head each, switched by what is left of the budget"
     depends_on_limit: ClassVar[bool] = False
     has_bf16: ClassVar[bool] = True
+    networks: ClassVar[int] = 25
+    outputs_held: ClassVar[float] = 7.5
     metrics: ClassVar = ("loss", "value_loss", "actor_loss", "cost_value", "weight", "cost_weight")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000, "expectile": 0.5, "cost_expectile": 0.5}}
     fast: ClassVar = {"updates": 5_000, "batch_size": 128, "tau": 0.02, "lr": 1e-3, "hidden": (256, 256)}

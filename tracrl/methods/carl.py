@@ -44,6 +44,8 @@ class CARL(Method):
         "Q near the logged actions, of rewards that are penalised where the cost critic is too high"
     )
     has_bf16: ClassVar[bool] = True
+    networks: ClassVar[int] = 20
+    outputs_held: ClassVar[float] = 5.5
     metrics: ClassVar = ("loss", "cost_value", "unsafe_share", "actor_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000, "batch_size": 128, "tau": 0.02, "lr": 1e-3}

@@ -30,7 +30,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tracrl.data.episodes import Episodes
 from tracrl.methods.cdt_targets import Targets, data_targets, task_targets
-from tracrl.methods.method import Compute, Learner, Method, RunSpec
+from tracrl.methods.method import ActivationBudget, Compute, DataSizes, Learner, Method, RunSpec
 from tracrl.nets import random
 from tracrl.nets.actor import log_prob
 from tracrl.nets.stacked import StackedAdam, generators
@@ -111,6 +111,13 @@ class CDT(Method):
 
     def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> CDTLearner:
         return CDTLearner(self, data, runs, compute)
+
+    def numbers_held(self, sizes: DataSizes, budget: ActivationBudget | None = None) -> int:
+        """Mostly what the blocks put out for each token: twenty times its width, and three scores with every other."""
+        tokens, width = TOKENS_A_STEP * self.context, self.width
+        of_token = self.layers * (20 * width + 3 * self.heads * tokens) + 6 * width
+        weights = 12 * self.layers * width**2 + (sizes.steps + self.context) * width
+        return 4 * weights + self.batch_size * tokens * of_token
 
     def targets_for(self, data: Episodes) -> Targets:
         """What is asked for on these data."""

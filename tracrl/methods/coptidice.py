@@ -57,6 +57,8 @@ class COptiDICE(Method):
     )
     optimises: ClassVar[str] = "the return of a reweighting of the data whose predicted cost keeps to the limit"
     has_bf16: ClassVar[bool] = True
+    networks: ClassVar[int] = 15
+    outputs_held: ClassVar[float] = 11.0
     metrics: ClassVar = ("loss", "cost_bound", "multiplier", "weight", "actor_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 3_000, "batch_size": 256, "lr": 1e-3, "scalar_lr": 3e-3}

@@ -65,6 +65,8 @@ class LagrangianMethod(Method):
     """The settings that both have."""
 
     has_bf16: ClassVar[bool] = True
+    networks: ClassVar[int] = 51
+    outputs_held: ClassVar[float] = 5.0
     metrics: ClassVar[Sequence[str]] = ("loss", "cost_value", "multiplier", "vae_loss", "actor_loss")
     renamed: ClassVar[Mapping[str, str]] = {"actor_rate": "actor_lr", "critic_rate": "critic_lr", "vae_rate": "vae_lr"}
 

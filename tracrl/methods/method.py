@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,16 @@ class RunSpec:
     limit: float
     """κ, the cost an episode may have"""
     seed: int
+
+
+@dataclass(frozen=True)
+class DataSizes:
+    """What a training's memory depends on, beside the method and the number of rows."""
+
+    observation: int
+    action: int
+    steps: int
+    """of a full episode"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,12 @@ class Method(ABC):
     """what a suite's published settings change"""
     fast: ClassVar[Mapping[str, Any]] = {}
     """what the fast preset changes on top"""
+    networks: ClassVar[int] = 25
+    """weights of a run, its copies of them and Adam's moments, in networks of its hidden layers"""
+    outputs_held: ClassVar[float] = 8.0
+    """outputs of hidden layers that an update holds at its peak for each transition of a batch, in networks"""
+    numbers_a_row: ClassVar[int] = 0
+    """what each run keeps of its own for every logged row"""
     same_cost: ClassVar[Sequence[str]] = ("updates", "lr", "warmup", "alpha", "gamma")
     """settings that change what is learnt and not what an update costs"""
     scaled: ClassVar[Sequence[str]] = ()
@@ -137,6 +154,16 @@ class Method(ABC):
     @abstractmethod
     def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> Learner:
         """A stack of these runs, ready for its first update."""
+
+    def numbers_held(self, sizes: DataSizes, budget: ActivationBudget | None = None) -> int:
+        """Numbers (of four bytes) that one run in training holds at its peak on a CPU, beside the data.
+
+        A rough sum, for plans; what it is held to is in tests/methods/test_memory.py.
+        """
+        hidden, batch_size = getattr(self, "hidden", (256, 256)), getattr(self, "batch_size", 512)
+        layers = (sizes.observation + sizes.action, *hidden, sizes.action)
+        weights = self.networks * sum(a * b for a, b in itertools.pairwise(layers))
+        return int(1.25 * weights + self.outputs_held * batch_size * sum(hidden))
 
     def require(self, holds: bool, setting: str, expected: str) -> None:
         """A setting that does not fit another is one sentence."""

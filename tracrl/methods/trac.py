@@ -11,6 +11,7 @@ former are options: docs/paper.md has the list.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -23,9 +24,10 @@ from torch.nn.functional import logsigmoid
 
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Labelling, Normaliser, Partition, ShortEpisodes, cut_segments, partition
-from tracrl.methods.method import Compute, Learner, Method, RunSpec
+from tracrl.methods.method import ActivationBudget, Compute, DataSizes, Learner, Method, RunSpec
 from tracrl.methods.segments import SegmentBatch, SegmentTable, warn_of_few
 from tracrl.nets import random
+from tracrl.nets.blocks import ROWS
 from tracrl.nets.critics import frozen_copy
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
@@ -51,6 +53,8 @@ class TraC(Method):
     unit_free: ClassVar[bool] = True
     has_bf16: ClassVar[bool] = True
     bf16_on_gpus: ClassVar[bool] = True
+    networks: ClassVar[int] = 4
+    numbers_a_row: ClassVar[int] = 1
     metrics: ClassVar = ("loss", "accuracy", "score")
     suites: ClassVar = {
         "SafetyGymnasium": {"ratio": 0.75, "alpha": 0.1, "eta": 0.5, "y": 50.0},
@@ -122,6 +126,16 @@ class TraC(Method):
 
     def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> TraCLearner:
         return TraCLearner(self, data, runs, compute)
+
+    def numbers_held(self, sizes: DataSizes, budget: ActivationBudget | None = None) -> int:
+        rows, units = self.batch_size * max(1, round(self.ratio * sizes.steps)), sum(self.hidden)
+        outputs = rows * units
+        if budget is not None and outputs > budget.uncut:
+            outputs = min(outputs, max(budget.chunk, units * rows // self.batch_size))
+        layers = (sizes.observation, *self.hidden, sizes.action)
+        weights = self.networks * sum(a * b for a, b in itertools.pairwise(layers))
+        # Beside the outputs: slopes of a block of rows, and a dozen numbers of each row of the batch.
+        return weights + outputs + 3 * max(self.hidden) * min(rows, ROWS) + (12 + sizes.observation) * rows
 
     def partition(self, data: Episodes, run: RunSpec) -> Partition:
         """The desirable and undesirable segments of one run."""

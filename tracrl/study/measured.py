@@ -8,10 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from tracrl.methods.method import DataSizes
 from tracrl.study.plan import Plan
 from tracrl.study.stack import StackSpec
 from tracrl.study.store import Store, read_quietly, write_quickly
 from tracrl.tasks.table import get_task
+from tracrl.train.stack import compute_on
 
 LEAST_SECONDS = 1.0
 """of training, before its rate is worth remembering"""
@@ -86,18 +90,17 @@ class Rates:
 
 
 def memory_of(stack: StackSpec, rates: Rates, device: str, cores: int = 1) -> int:
-    """Bytes that a stack needs: measured, or a rough sum of what it holds."""
+    """Bytes that a stack needs: measured, or the sum of what it holds: process, simulators, data and runs."""
     found = rates.find(stack, device)
     if found is not None and found.kind["runs"] == len(stack.trained):  # more runs hold more
         return found.memory
-    task, settings = get_task(stack.task), asdict(stack.method)
+    task, method = get_task(stack.task), stack.method
     runs, rows = len(stack.trained), 0 if stack.data is None else stack.data.rows
-    data = 4 * rows * (3 * task.observation_size + 3 * task.action_size + 8 + runs)
-    steps = settings["ratio"] * task.max_steps if "ratio" in settings else settings.get("sequence_length", 1)
-    widths = sum(settings["hidden"]) if isinstance(settings.get("hidden"), tuple) else 1024
-    # Of each layer's output some four tensors of the same size are alive between forward and backward.
-    activations = 4 * 4 * runs * settings.get("batch_size", 512) * steps * widths
-    return int(_PROCESS + cores * _SIMULATOR + data + activations)
+    # As they were read; actions, rewards and costs once more as the learners see them.
+    data = rows * (task.observation_size + 2 * task.action_size + 6 + runs * method.numbers_a_row)
+    sizes = DataSizes(task.observation_size, task.action_size, task.max_steps)
+    held = runs * method.numbers_held(sizes, compute_on(torch.device("cpu"), runs).activation_budget)
+    return _PROCESS + cores * _SIMULATOR + 4 * (data + held)
 
 
 _PROCESS, _SIMULATOR = 600 << 20, 200 << 20
