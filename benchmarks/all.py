@@ -1,4 +1,4 @@
-"""Every benchmark that needs nothing but this machine, small, one after the other: about 20 minutes on two cores.
+"""Every benchmark that needs nothing but this machine, one after the other, cut for 20 minutes on two quiet cores.
 
     python -m benchmarks.all --out measured [--reference PYTHON]
 
