@@ -11,7 +11,7 @@ from rich.console import Console
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
-from tracrl.report.benchmark import benchmark_tables
+from tracrl.report.benchmark import ON_COLLECTED_DATA, benchmark_tables
 from tracrl.report.cloud import plot_cloud, row_of
 from tracrl.report.collection import Collection, collect
 from tracrl.report.committed import is_committed, read_committed
@@ -50,7 +50,7 @@ def make_report(
         if len(paths) > 1:
             raise TracrlError(f"{written_down[0]} holds results that were written down: report it by itself.")
         committed = read_committed(paths[0])
-        collection = Collection((*committed.results, *committed.others), ())
+        collection = Collection((*committed.results, *committed.others), (ON_COLLECTED_DATA,))
         ablations: list[Ablation] = []
         found = overview(committed.results).with_all_tasks()
         grids = benchmark_tables(found, committed)
