@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.conftest import make_small_data
 from tracrl.cli import main
+from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
@@ -82,3 +86,30 @@ def test_training_on_ones_own_data_is_evaluated_in_ones_own_environment(
     assert (out / "curves.png").exists()
     assert main(["evaluate", str(out), "--episodes", "2"]) == 0, "the run knows its environment and the cost's key"
     assert "20.0 ± 0.0" in capsys.readouterr().out
+
+
+def test_a_plant_that_is_none_of_the_38_tasks_by_its_name(tmp_path: Path) -> None:
+    """As in docs/own-data.md: the simulator is a class in a file of the current folder."""
+    generator = np.random.default_rng(0)
+    ends = np.arange(200) % 20 == 19
+    arrays = {
+        "observations": generator.normal(size=(200, 2)),
+        "actions": generator.uniform(-1, 1, size=(200, 1)),
+        "rewards": np.ones(200),
+        "costs": np.zeros(200),
+        "timeouts": ends,
+    }
+    data = Episodes.from_arrays(arrays, action_low=[-1], action_high=[1])
+    with pytest.warns(UserWarning, match="no nearer to the log"):
+        fit(BCAll(updates=4, hidden=(8,)), data, limits=[3], out=tmp_path / "run")
+    words = f"evaluate {tmp_path / 'run'} --env reactor:Reactor --episodes 2 --workers 1 --max-steps 30 --save"
+    result = subprocess.run(
+        [sys.executable, "-m", "tracrl.cli", *words.split()],
+        cwd=Path(__file__).parents[2] / "examples", capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "in reactor:Reactor;" in " ".join(result.stdout.split())
+    scores = Scores.load(tmp_path / "run" / "scores.json")
+    assert scores.protocol is not None
+    assert (scores.task, scores.protocol.env, scores.protocol.max_steps) == (None, "reactor:Reactor", 30)
+    assert scores.lengths.tolist() == [[30, 30]]

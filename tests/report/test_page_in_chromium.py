@@ -169,8 +169,8 @@ def test_hovering_tells_and_clicking_leads_to_the_runs_curves_and_settings(desk:
     desk.click("#scatter .hit", place)
     desk.until("document.getElementById('detail').open")
     assert desk.js("document.getElementById('detail-title').textContent") == "TraC on BallRun"
-    assert desk.js("document.querySelectorAll('#detail figure').length") == 3
-    assert "end of cloning" in desk.js("document.querySelector('#detail svg').textContent")
+    assert desk.js("document.querySelectorAll('#detail figure').length") == 5  # over the limits, and over the training
+    assert "end of cloning" in desk.js("document.getElementById('detail-body').textContent")
     assert desk.js("document.querySelectorAll('#detail .chips button').length") == 10
     desk.click("#detail .chips button", 5)
     desk.until("document.getElementById('detail-sub').textContent.startsWith('limit 20, seed 10')")
@@ -325,3 +325,8 @@ def test_reward_and_cost_are_drawn_over_the_limit(tmp_path: Path) -> None:
         assert browser.js("document.querySelectorAll('#over-limits circle').length") == 14
         _keep(browser, "over-limits")
         assert browser.problems == []
+
+
+def test_what_is_not_known_of_a_cell_is_left_out(desk: Chromium) -> None:
+    desk.js("location.hash = '#cell=0'")
+    assert "null" not in desk.js("document.getElementById('detail-body').textContent")

@@ -19,8 +19,9 @@ from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
 from tracrl.report.estimated import estimated_of, estimates_grid
 from tracrl.report.figures import name_of, plot_all
 from tracrl.report.grid import Grid
-from tracrl.report.groups import Ablation, find_ablations, overview
+from tracrl.report.groups import Ablation, Overview, find_ablations, overview
 from tracrl.report.limits import verdicts_grid
+from tracrl.report.own_data import own_data_grid
 from tracrl.report.page import make_page
 from tracrl.report.tables import (
     ablation_grid,
@@ -56,7 +57,7 @@ def make_report(
         grids = benchmark_tables(found, committed)
     else:
         collection = collect(paths)
-        ablations = find_ablations(collection.results)
+        ablations = find_ablations([result for result in collection.results if not result.stack.is_own])
         found = overview(collection.results, ablations)
         grids = {}
     out = out or paths[0] / "report"
@@ -65,15 +66,17 @@ def make_report(
 
     clouds = {f"data-{name_of(row)}": (row, episodes) for episodes in data for row in [row_of(found, episodes)]}
 
-    grids["main-final"] = main_grid(found, "final")
-    if any(result.best_rewards is not None for result in collection.results):
-        grids["main-best"] = main_grid(found, "best")
-    grids |= {
-        "published": published_grid(found),
-        "verdicts": verdicts_grid(found),
-        "aggregates": statistics_grid(found),
-        **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
-    }
+    tasks = found.of_tasks()
+    if tasks.rows:
+        grids["main-final"] = main_grid(tasks, "final")
+        if any(result.best_rewards is not None for result in collection.results):
+            grids["main-best"] = main_grid(tasks, "best")
+        grids |= {
+            "published": published_grid(tasks),
+            "aggregates": statistics_grid(tasks),
+            **{f"ablation-{ablation.study}": ablation_grid(ablation) for ablation in ablations},
+        }
+    grids |= more_grids(found, collection)
     estimated, problems = estimated_of(collection.results)
     collection = replace(collection, notes=(*collection.notes, *problems))
     if estimated:
@@ -84,16 +87,16 @@ def make_report(
     _write(out / "tables" / "results.csv", results_csv(found))
     _write(out / "tables" / "results-by-limit.csv", limits_csv(found))
     _write(out / "tables" / "runs.csv", runs_csv(collection.results))
-    if figures:
-        plot_all(found, ablations, out / "figures")
+    if figures and tasks.rows:
+        plot_all(tasks, ablations, out / "figures")
         for name, (row, episodes) in clouds.items():
             plot_cloud(found, row, episodes, out / "figures" / name)
     _write(out / "unreadable.txt", "".join(f"{sentence}\n" for sentence in collection.unreadable))
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values()), estimated))
 
-    shown = {"suites"}
-    if len(grids["verdicts"].lines) <= FEW_LINES:
+    shown = {"suites", "own-data"}
+    if "verdicts" in grids and len(grids["verdicts"].lines) <= FEW_LINES:
         shown.add("verdicts")
     for i, (name, grid) in enumerate(grids.items()):
         if i == 0 or name in shown or name.startswith("ablation-"):
@@ -105,12 +108,34 @@ def make_report(
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print(
         f"\nPage: {page}\nTables (text, Markdown, LaTeX, CSV): {out / 'tables'}"
-        + (f"\nFigures (PNG, SVG): {out / 'figures'}" if figures else "")
+        + (f"\nFigures (PNG, SVG): {out / 'figures'}" if figures and tasks.rows else "")
         + "".join(f"\nData and policies: {out / 'figures' / name}.png" for name in clouds if figures),
         markup=False,
         soft_wrap=True,
     )
     return page
+
+
+def more_grids(found: Overview, collection: Collection) -> dict[str, Grid]:
+    """What is told of each limit, and of data of one's own."""
+    own, grids = found.of_own_data(), {}
+    if own.rows or collection.unscored:
+        grids["own-data"] = own_data_grid(own, collection.unscored)
+    if found.results:
+        grids["verdicts"] = verdicts_grid(found)
+    return grids
+
+
+def show_results(collection: Collection, console: Console) -> None:
+    """The tables on the terminal, and nothing else."""
+    found = overview(collection.results)
+    tasks = found.of_tasks()
+    grids = {"main-final": main_grid(tasks, "final")} if tasks.rows else {}
+    grids |= more_grids(found, collection)
+    for name, grid in grids.items():
+        if name != "verdicts" or len(grid.lines) <= FEW_LINES:
+            console.print()
+            grid.show(console)
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from tracrl.errors import TracrlError
-from tracrl.report.results import Result, read_run
+from tracrl.report.results import Result, StackMetadata, read_run
 from tracrl.train.directory import RunDirectory
-from tracrl.train.finished import UnfinishedError, find_run_directories
+from tracrl.train.finished import UnfinishedError, UnscoredError, find_run_directories, read_metadata
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Collection:
     """what is not finished, and what was counted once though it was there twice"""
     unreadable: tuple[str, ...] = ()
     """a sentence for each directory that is damaged, contradicts another, or cannot be looked into"""
+    unscored: tuple[StackMetadata, ...] = ()
+    """trained on data of one's own and evaluated nowhere"""
 
 
 def collect(paths: Sequence[Path]) -> Collection:
@@ -34,6 +36,7 @@ def collect(paths: Sequence[Path]) -> Collection:
             raise TracrlError(f"{path} is not a directory: name run directories, or directories of them.")
     stacks: dict[tuple[str, str], list[Result]] = {}
     notes: list[str] = []
+    unscored: list[StackMetadata] = []
     directories, unreadable = find_run_directories(paths)
     for directory in directories:
         try:
@@ -43,13 +46,18 @@ def collect(paths: Sequence[Path]) -> Collection:
             there = stacks.setdefault((stack.task, stack.identity), results)
             if there is not results:
                 notes.append(_compare(there, results))
+        except UnscoredError as unfinished:
+            stack = StackMetadata.of(read_metadata(directory))
+            if stack.is_own:
+                unscored.append(stack)
+            notes.append(str(unfinished))
         except UnfinishedError as unfinished:
             notes.append(str(unfinished))
         except TracrlError as damaged:
             unreadable.append(str(damaged))
         except OSError as error:
             unreadable.append(f"{directory} cannot be read ({error.strerror or error}).")
-    if not stacks:
+    if not stacks and not unscored:
         told = [*unreadable, *notes]
         reason = f" ({told[0].rstrip('.')})" if told else ""
         raise TracrlError(f"No finished run lies below {' '.join(map(str, paths))}{reason}.")
@@ -59,7 +67,7 @@ def collect(paths: Sequence[Path]) -> Collection:
             f"The policies of {old} run director{'y' if old == 1 else 'ies'} were written before version 0.5 and have "
             "no checksum: damage to their weights goes unseen."
         )
-    return Collection(tuple(results), (*notes, *once), tuple(unreadable))
+    return Collection(tuple(results), (*notes, *once), tuple(unreadable), tuple(unscored))
 
 
 def _is_directory(path: Path) -> bool:

@@ -57,7 +57,7 @@ def runs_csv(results: Sequence[Result]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     heads = "directory identity task method preset changes device precision limit seed policy reward cost safe episodes"
-    writer.writerow([*heads.split(), "share_above", "cost_cvar"])
+    writer.writerow([*heads.split(), "share_above", "cost_cvar", "fingerprint"])
     for r in results:
         changes = "; ".join(f"{name}={shown(value)}" for name, value in r.stack.changes.items())
         names = [csv_text(r.stack.path), r.stack.identity, r.stack.task, csv_text(r.stack.title), r.stack.preset]
@@ -66,17 +66,17 @@ def runs_csv(results: Sequence[Result]) -> str:
             if (scored := r.scored(policy)) is not None:
                 reward, cost = float(scored[0].mean()), float(scored[1].mean())
                 risk = [_number(share_above(scored[1], 1.0)), _number(cvar(scored[1]))]
-                scores = [f"{reward:.6g}", f"{cost:.6g}", cost <= 1, len(scored[0]), *risk]
+                scores = [f"{reward:.6g}", f"{cost:.6g}", cost <= 1, len(scored[0]), *risk, r.stack.fingerprint]
                 writer.writerow([*what, f"{r.limit:g}", r.seed, policy, *scores])
     return out.getvalue()
 
 
-_CELL = ("suite", "task", "data", "data_is_dsrl", "method", "settings", "policy")
+_CELL = ("suite", "task", "data", "data_is_dsrl", "fingerprint", "method", "settings", "policy")
 
 
 def _cell(row: Row, column: Column, policy: str) -> list[object]:
     names = [csv_text(name) for name in (row.source, column.title, column.about)]
-    return [row.suite, row.task, names[0], row.from_dsrl, *names[1:], policy]
+    return [row.suite, row.task, names[0], row.from_dsrl, row.fingerprint, *names[1:], policy]
 
 
 def _number(value: float | None) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracrl.report.cells import Cell
 from tracrl.report.comparable import precision_marks, protocol_marks, uneven
-from tracrl.report.results import Result, StackMetadata
+from tracrl.report.results import OWN_DATA, Result, StackMetadata
 from tracrl.study.studies import STUDIES, SYMBOLS, in_paper_order, shown
 from tracrl.tasks.table import SUITES, all_tasks
 
@@ -65,6 +65,18 @@ class Overview:
     def cell(self, row: Row, column: Column, policy: str) -> Cell | None:
         found = self.results.get((row, column))
         return None if found is None else Cell.of(found, policy)
+
+    def of_tasks(self) -> Overview:
+        """Without data of one's own."""
+        return self._of([row for row in self.rows if row.suite != OWN_DATA])
+
+    def of_own_data(self) -> Overview:
+        return self._of([row for row in self.rows if row.suite == OWN_DATA])
+
+    def _of(self, rows: Sequence[Row]) -> Overview:
+        results = {(row, column): found for (row, column), found in self.results.items() if row in rows}
+        columns = tuple(column for column in self.columns if any(column == there for _, there in results))
+        return replace(self, rows=tuple(rows), columns=columns, results=results)
 
     def suites(self) -> list[str]:
         return [suite for suite in SUITES if any(row.suite == suite for row in self.rows)]
@@ -208,7 +220,7 @@ def _rows(results: Iterable[Result]) -> dict[tuple[str, str], Row]:
         apart = f", {stack.fingerprint[:6]}" if alike[stack.task, stack.data_episodes] > 1 else ""
         return f"{stack.task} ({stack.data_episodes} episodes{apart})"
 
-    order = {name: i for i, name in enumerate(all_tasks())}
+    order = defaultdict(lambda: len(all_tasks()), {name: i for i, name in enumerate(all_tasks())})
     return {
         key: Row(
             task=stack.task,

@@ -38,7 +38,8 @@ def verdicts_grid(found: Overview, policy: Literal["final", "best"] = "final") -
     return Grid(
         title=f"Each limit, {what}",
         caption=(
-            "Means over seeds × episodes; the reward is normalised with DSRL's constants, costs are as they are. "
+            "Means over seeds × episodes; the reward is normalised with DSRL's constants, or of own data the return as "
+            "it is; costs are as they are. "
             f"Safe: mean cost at most the limit; {WORST_TENTH}.",
         ),
         corner="task, limit and method",

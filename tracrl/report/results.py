@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from tracrl.evaluation.scores import EvaluationProtocol
 from tracrl.methods.registry import METHODS
-from tracrl.tasks.table import get_task
-from tracrl.train.directory import RunDirectory
+from tracrl.tasks.table import all_tasks, get_task
+from tracrl.train.directory import RunDirectory, data_label
 from tracrl.train.finished import RunMetadata, read_finished, reading_log
 from tracrl.train.logs import read_log
 
 Floats = NDArray[np.float64]
 PolicyKind = Literal["final", "best"]
+OWN_DATA = "own data"
+"""in place of a suite, where data are of no known task: nothing normalises their returns"""
 _LOSS_POINTS = 100
 
 
@@ -37,7 +39,10 @@ class StackMetadata:
 
     @classmethod
     def of(cls, run: RunMetadata) -> StackMetadata:
-        return cls(run, *nearest_preset(run.method, get_task(str(run.task)).suite, run.settings))
+        task, settings = all_tasks().get(str(run.task)), run.settings
+        if task is None:  # own data are standardised unless told otherwise
+            settings = {name: value for name, value in settings.items() if (name, value) != ("standardise", "on")}
+        return cls(run, *nearest_preset(run.method, task.suite if task else "Bullet", settings))
 
     @property
     def path(self) -> Path:
@@ -49,7 +54,13 @@ class StackMetadata:
 
     @property
     def task(self) -> str:
-        return str(self.run.task)
+        """What own data are called, where there is no task."""
+        return data_label(self.run.task, self.run.data_source)
+
+    @property
+    def is_own(self) -> bool:
+        """The data are of no known task, so returns are as they are."""
+        return self.run.task not in all_tasks()
 
     @property
     def method(self) -> str:
@@ -78,11 +89,13 @@ class StackMetadata:
 
     @property
     def suite(self) -> str:
-        return get_task(self.task).suite
+        return OWN_DATA if self.is_own else get_task(self.task).suite
 
     @property
     def from_dsrl(self) -> bool:
         """The data are DSRL's own file: its name, as many episodes, and nobody else who says they made it."""
+        if self.is_own:
+            return False
         task = get_task(self.task)
         return (
             self.run.data_source.get("file") == task.dataset_file
@@ -97,7 +110,8 @@ class StackMetadata:
         if self.from_dsrl:
             return f"DSRL's {file}"
         made = self.run.data_source.get("made_by")
-        return f"{file}, {self.data_episodes} episodes, not DSRL's" + (f" ({made})" if made else "")
+        whose = "" if self.is_own else ", not DSRL's"
+        return f"{file}, {self.data_episodes} episodes{whose}" + (f" ({made})" if made else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +122,7 @@ class Result:
     limit: float
     seed: int
     rewards: Floats
-    """(episodes,): normalised, of the final policy"""
+    """(episodes,): normalised, of the final policy; of own data, returns as they are"""
     costs: Floats
     """(episodes,): normalised, of the final policy"""
     best_rewards: Floats | None
@@ -139,11 +153,15 @@ def read_run(path: Path) -> list[Result]:
     run = RunDirectory(path)
     finished = read_finished(path)
     final, best = finished.scores, finished.best_scores
+    assert final is not None
     stack = StackMetadata.of(finished.metadata)
     runs = finished.metadata.runs
+    rewards = final.returns if stack.is_own else final.rewards
+    best_rewards = None if best is None else best.returns if stack.is_own else best.rewards
+    shown = "return" if stack.is_own else "normalised_reward"
     with reading_log(run.evaluations):
         evaluations = read_log(run.evaluations)
-        curves = [_curve(evaluations, r.limit, r.seed) for r in runs]
+        curves = [_curve(evaluations, r.limit, r.seed, shown) for r in runs]
     with reading_log(run.metrics):
         metrics = read_log(run.metrics)
         losses = [_losses(metrics, r.limit, r.seed) for r in runs]
@@ -152,9 +170,9 @@ def read_run(path: Path) -> list[Result]:
             stack=stack,
             limit=r.limit,
             seed=r.seed,
-            rewards=final.rewards[i],
+            rewards=rewards[i],
             costs=final.normalised_costs[i],
-            best_rewards=None if best is None else best.rewards[i],
+            best_rewards=None if best_rewards is None else best_rewards[i],
             best_costs=None if best is None else best.normalised_costs[i],
             curve=curves[i],
             losses=losses[i],
@@ -180,9 +198,11 @@ def nearest_preset(method: str, suite: str, settings: Mapping[str, Any]) -> tupl
     return nearest, differences[nearest]
 
 
-def _curve(rows: Sequence[Mapping[str, str]], limit: float, seed: int) -> tuple[tuple[int, float, float], ...]:
+def _curve(
+    rows: Sequence[Mapping[str, str]], limit: float, seed: int, shown: str
+) -> tuple[tuple[int, float, float], ...]:
     mine = [row for row in rows if row["limit"] == f"{limit:g}" and row["seed"] == str(seed)]
-    points = [(int(r["step"]), float(r["normalised_reward"]), float(r["normalised_cost"])) for r in mine]
+    points = [(int(r["step"]), float(r[shown]), float(r["normalised_cost"])) for r in mine]
     if not all(math.isfinite(value) for point in points for value in point):
         raise ValueError("a score is not finite")
     return tuple(points)

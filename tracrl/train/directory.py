@@ -288,9 +288,13 @@ def default_directory(
     method: Method, data: DataSet, limits: Sequence[float], seeds: Sequence[int], standardise: bool = False
 ) -> Path:
     """``runs/<task or file>-<method>-<identity>``: the same training finds its own directory again."""
-    name = re.sub(r"[^\w.-]+", "-", str(data.task or Path(data.metadata.get("file", "data")).stem)).lstrip(".-")
     identity = describe(method, data, [], limits, seeds, standardise)["identity"]
-    return Path("runs") / f"{name}-{method.name}-{identity}"
+    return Path("runs") / f"{data_label(data.task, data.metadata)}-{method.name}-{identity}"
+
+
+def data_label(task: str | None, source: Mapping[str, Any]) -> str:
+    """What data are called in names of folders and tables: their task, else their file."""
+    return re.sub(r"[^\w.-]+", "-", str(task or Path(str(source.get("file", "data"))).stem)).lstrip(".-")
 
 
 def _words(values: Any) -> str:

@@ -41,6 +41,10 @@ class UnfinishedError(TracrlError):
     """The run is not at its end, or has no scores; nothing is wrong with it."""
 
 
+class UnscoredError(UnfinishedError):
+    """The run is trained to its end and was evaluated nowhere."""
+
+
 @dataclass(frozen=True)
 class RunMetadata:
     """What config.json says."""
@@ -78,7 +82,8 @@ class FinishedRuns:
     """A run directory whose training is at its end, with its scores; all of it whole."""
 
     metadata: RunMetadata
-    scores: Scores
+    scores: Scores | None
+    """None where none were asked for, and there are none"""
     best_scores: Scores | None
     has_checksum: bool
     """of the policy: those from before version 0.5 have none"""
@@ -137,16 +142,15 @@ def _check_kinds(config: Mapping[str, Any]) -> None:
         raise TypeError(f"updates is {config['settings'].get('updates')!r:.60}")
 
 
-def read_finished(path: Path) -> FinishedRuns:
-    """The finished runs of one directory, or one sentence on what is wrong with it."""
+def read_finished(path: Path, *, scored: bool = True) -> FinishedRuns:
+    """The finished runs of one directory, or one sentence on what is wrong with it; ``scored``: scores are a must."""
     run = RunDirectory(path)
     metadata = read_metadata(path)
-    if metadata.task not in all_tasks():
-        raise UnfinishedError(f"{path} was trained on data of no known task, so it has no normalised scores.")
     if not run.finished:
         raise UnfinishedError(f"{path} is not finished: the command that began it goes on with it.")
-    if not run.scores.exists():
-        raise UnfinishedError(f"{path} has no scores: tracrl evaluate {path} --save makes them.")
+    if scored and not run.scores.exists():
+        env = "" if metadata.task in all_tasks() else " --env my_package:MyEnv"
+        raise UnscoredError(f"{path} has no scores: tracrl evaluate {path}{env} --save makes them.")
     for policy in (run.policy, run.best):
         if policy.exists() and not checksum_holds(policy):
             raise TracrlError(
@@ -155,9 +159,9 @@ def read_finished(path: Path) -> FinishedRuns:
             )
     if checksums.exist(path):
         checksums.check(path)
-    scores = _scores(run.scores, metadata)
+    scores = _scores(run.scores, metadata) if run.scores.exists() else None
     best = _scores(run.best_scores, metadata) if run.best_scores.exists() else None
-    if not checksums.exist(path):
+    if scores is not None and not checksums.exist(path):
         with reading_log(run.evaluations):
             _check_against_log(run, scores, metadata)
     return FinishedRuns(metadata, scores, best, has_checksum(run.policy))
@@ -208,7 +212,10 @@ def _scores(path: Path, metadata: RunMetadata) -> Scores:
         scores = Scores.load(path)
     except (TracrlError, TypeError, ValueError, OverflowError) as error:
         raise TracrlError(f"{path}: {error}; {_SCORE_ANEW}.") from error
-    if scores.task != metadata.task or list(zip(scores.limits, scores.seeds, strict=True)) != [
+    own = metadata.task if metadata.task in all_tasks() else None
+    if scores.task is None and own is not None and scores.protocol is not None:
+        raise UnfinishedError(f"{path} holds scores in {scores.protocol.env}, so there are none in {own}.")
+    if (own is not None and scores.task != own) or list(zip(scores.limits, scores.seeds, strict=True)) != [
         (run.limit, run.seed) for run in metadata.runs
     ]:
         raise TracrlError(
@@ -218,11 +225,13 @@ def _scores(path: Path, metadata: RunMetadata) -> Scores:
     arrays = np.stack([scores.returns, scores.costs]) if len(shapes) == 1 else np.array(np.nan)
     if arrays.ndim != 3 or arrays.shape[2] < 1 or not np.isfinite(arrays).all():
         raise TracrlError(f"{path} was edited or cut off: some episodes have no return, cost or length; {_SCORE_ANEW}.")
-    longest = get_task(str(metadata.task)).max_steps
+    played = None if scores.protocol is None else scores.protocol.max_steps
+    longest = get_task(own).max_steps if own is not None else played or np.inf
     if (scores.costs < 0).any() or (scores.lengths < 1).any() or (scores.lengths > longest).any():
         raise TracrlError(f"{path} was edited: an episode has a cost below 0 or an impossible length; {_SCORE_ANEW}.")
-    if max(np.abs(scores.rewards).max(), scores.normalised_costs.max()) > _LARGEST:
-        raise TracrlError(f"{path} was edited: a normalised return or cost is beyond {_LARGEST:g}; {_SCORE_ANEW}.")
+    rewards = scores.returns if scores.task is None else scores.rewards
+    if max(np.abs(rewards).max(), scores.normalised_costs.max()) > _LARGEST:
+        raise TracrlError(f"{path} was edited: a return or cost is beyond {_LARGEST:g}; {_SCORE_ANEW}.")
     return scores
 
 
