@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,9 +26,11 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.policies.load import load_policy
 from tracrl.study.board import duration, state_of
-from tracrl.study.local import Machine, outcome_of, run_locally, start_worker
-from tracrl.study.measured import Rates, estimate
+from tracrl.study.estimate import estimate
+from tracrl.study.local import Machine, run_locally
+from tracrl.study.measured import Rates
 from tracrl.study.plan import Plan, make_plan
+from tracrl.study.processes import outcome_of, start_worker
 from tracrl.study.stack import StackSpec
 from tracrl.study.store import Outcome, Store
 
@@ -88,7 +91,7 @@ def test_one_that_fails_does_not_stop_the_others(ball_data: Path, tmp_path: Path
     assert (board.count("done"), board.count("failed")) == (1, 1)
     (failure,) = board.failures()
     assert failure.reason == f"{taken} is there already and holds no run: choose another --out."
-    log = store.assignment(failure.stack).log
+    log = store.assignment(failure.job).log
     assert failure.reason in log.read_text()
     lines = said(console).splitlines()
     assert f"FAILED: TraC on BallRun: {failure.reason} Log: {log}" in lines
@@ -147,12 +150,12 @@ def test_rates_are_measured_and_others_unknown(ball_data: Path, undisturbed: Sto
     assert 50e6 < found.memory < 5e9
     longer = tiny_plan(settings=[*LONG, "trac.updates=300000", "eta=0.5"])
     told = estimate(longer, store, "cpu", 2)
-    assert told.seconds is not None
     assert told.seconds == pytest.approx(
         300_000 * found.seconds_per_update / 2 + 4 * (found.seconds_per_episode or 0) / 2, rel=1e-6
     )
     unknown = estimate(tiny_plan(settings=[*LONG, "trac.batch_size=3"]), store, "cpu", 2)
-    assert (unknown.seconds, unknown.unknown) == (None, 1), "nothing of that kind was measured"
+    assert (unknown.training.measured, unknown.training.typical) == (0, 1), "nothing of that kind was measured"
+    assert unknown.training.source == "by the table of another machine"
 
 
 def test_a_short_calibration_gives_a_rate(ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +166,10 @@ def test_a_short_calibration_gives_a_rate(ball_data: Path, tmp_path: Path, monke
     monkeypatch.setattr(worker, "CALIBRATION_SECONDS", 1.1)
     plan, store = tiny_plan(), Store(tmp_path / "runs")
     store.prepare(plan)
-    assert estimate(plan, store, "cpu", 1).seconds is None
+    assert estimate(plan, store, "cpu", 1).training.measured == 0
     worker.calibrate(plan.stacks[0], store.assignment(plan.stacks[0]), Namespace(device="cpu", cores=1))
     told = estimate(plan, store, "cpu", 1)
-    assert told.unknown == 0
-    assert told.seconds is not None
+    assert (told.training.source, told.evaluating.source) == ("measured here", "measured here")
     assert 0 < told.seconds < 60
     assert not store.run(plan.stacks[0]).path.exists(), "nothing was trained"
 
@@ -213,7 +215,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
         board = run_locally(plan, store, quiet())
     (failure,) = board.failures()
     assert failure.reason.startswith("The disk is full: ")
-    assert not store.done(failure.stack)
+    assert not store.done(failure.job)
     assert run_locally(plan, store, quiet()).count("done") == 1
 
 
@@ -343,7 +345,7 @@ def test_the_plan_is_shown_and_starts_nothing(ball_data: Path, tmp_path: Path) -
     assert len(rows) == 8
     assert rows[0][:7] == ["BallRun", "TraC", "η", "0.25", "9", "60", "new"]
     assert rows[0][7] == "unknown"
-    assert "the time is unknown" in result.stdout
+    assert re.search(r"training: about .* \(by the table of another machine\)", result.stdout)
     assert "  tracrl data fetch AntRun" in result.stdout
     assert sorted(p.name for p in (tmp_path / "runs" / "study").iterdir()) == ["data.json"]
     unstarted = subprocess.run(

@@ -130,7 +130,8 @@ def test_missing_data_and_simulators_are_named_with_the_commands(monkeypatch: py
     plan = make_plan("main", tasks=["BallRun", "AntRun", "easymean"], methods=["trac"])
     assert plan.missing.sentence == (
         "Nothing was started, because the data of AntRun, easymean and the simulator metadrive are missing: "
-        "tracrl data fetch AntRun easymean; tracrl sims install metadrive."
+        "tracrl data fetch AntRun easymean; tracrl sims install metadrive. With --collect, "
+        "data that are missing are made first."
     )
     assert not make_plan("main", tasks=["BallRun"], methods=["trac"]).missing
     with pytest.raises(TracrlError, match="TraC on AntRun has no data on this machine: tracrl data fetch AntRun"):
@@ -141,7 +142,9 @@ def test_what_is_known_of_data_is_remembered_as_long_as_the_file_is_the_same(
     ball_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
-    monkeypatch.setattr("tracrl.study.known_data.load_dataset", lambda name: read.append(name) or load_dataset(name))
+    monkeypatch.setattr(
+        "tracrl.study.known_data.load_dataset", lambda name, **told: read.append(name) or load_dataset(name, **told)
+    )
     task = plan_module.get_task("BallRun")
     memory = tmp_path / "data.json"
     known = KnownData(memory)

@@ -17,8 +17,10 @@ import pytest
 from tests.study.test_local import SCORED, quiet, same_result, tiny_plan, until
 from tracrl.checkpoints import Checkpoint
 from tracrl.claims import alive, read_claim
+from tracrl.data.locate import load_dataset
 from tracrl.errors import TracrlError
 from tracrl.study.local import run_locally
+from tracrl.study.plan import make_plan
 from tracrl.study.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -215,3 +217,16 @@ def test_no_cluster_is_said(ball_data: Path, tmp_path: Path) -> None:
         ray_backend.run_on_ray(tiny_plan(), Store(tmp_path / "runs"), quiet(), address="127.0.0.1:1")
     assert time.monotonic() - began < 60
     assert not (tmp_path / "runs").exists()
+
+
+def test_data_are_collected_on_the_cluster_and_then_trained_on(cluster: tuple[str, Node, Node], tmp_path: Path) -> None:
+    tiny = ("updates=20", "hidden=[8]", "batch_size=4")
+    plan = make_plan(
+        "main", tasks=["DroneRun"], methods=["bc-safe"], limits=[10], seeds=[0], preset="fast", settings=tiny,
+        episodes=1, evaluations=1, collect=True, collect_steps=3000, collect_episodes=12,
+    )  # fmt: skip
+    console = quiet()
+    board = ray_backend.run_on_ray(plan, Store(tmp_path / "runs"), console, address=cluster[0])
+    assert board.all_done, [entry.reason for entry in board.failures()]
+    assert [entry.job.title for entry in board.entries.values()] == ["Collecting DroneRun", "BC-Safe on DroneRun"]
+    assert len(load_dataset("DroneRun")) == 12

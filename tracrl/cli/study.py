@@ -5,6 +5,7 @@ Nothing heavy is imported before it is needed: the command line lists its comman
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -49,6 +50,20 @@ class StudyOptions:
     """episodes for each policy in each evaluation"""
     evaluations: int = 10
     """evaluations along the training, the last at its end"""
+    data: Path | None = None
+    """a file of episodes of your own, in place of the tasks' data"""
+    env: str | None = None
+    """with --data: where policies are played, a Gymnasium id, module:Class or module:EnvId; without it, nowhere"""
+    cost_key: str = "cost"
+    """the key of its info that holds a step's cost"""
+    max_steps: int | None = None
+    """cut its episodes after so many steps; without it, the environment's own limit"""
+    collect: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """where a task has no data, collect them first (tracrl collect), into $DSRL_DATASET_DIR or tracrl's cache"""
+    collect_steps: int | None = None
+    """steps that the behaviour of a collection learns from; without it, a million"""
+    collect_episodes: int | None = None
+    """episodes of a collected data set; without it, a thousand"""
     out: Path = Path("runs")
     """where run directories lie; studies share them"""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -70,6 +85,7 @@ class StudyOptions:
 
 def study(options: StudyOptions) -> int:
     """0: all is done; 1: something failed; 130 or 143: stopped."""
+    from tracrl.envs.environment import EnvSpec
     from tracrl.settings import Range, checked
     from tracrl.study.local import Machine, calibrate, run_locally
     from tracrl.study.plan import make_plan
@@ -92,6 +108,11 @@ def study(options: StudyOptions) -> int:
         settings=options.settings,
         episodes=options.episodes,
         evaluations=options.evaluations,
+        data=options.data,
+        env=None if options.env is None else EnvSpec(options.env, options.cost_key, options.max_steps),
+        collect=options.collect,
+        collect_steps=options.collect_steps,
+        collect_episodes=options.collect_episodes,
         known=store.data,
     )
     if options.plan:
@@ -118,14 +139,16 @@ def study(options: StudyOptions) -> int:
         )
     console.print(board.summary(), soft_wrap=True)
     inventory = store.inventory()
-    for stack in plan.stacks:
+    stacks = board.stacks()
+    for stack in stacks:
         if len(mixed := inventory.precisions(stack)) > 1:
             told = f"note: the runs of {stack.title} were trained in {' and '.join(sorted(mixed))}; tables mark it."
             console.print(told, soft_wrap=True)
     for entry in board.failures():
-        log = store.assignment(entry.stack).log
-        console.print(f"failed: {entry.stack.title}: {entry.reason} Log: {log}", soft_wrap=True)
-    if board.count("done") == len(board.entries):
+        log = store.assignment(entry.job).log
+        console.print(f"failed: {entry.job.title}: {entry.reason} Log: {log}", soft_wrap=True)
+    if board.all_done:
+        show_tables(inventory.directories(stacks), console)
         console.print(f"Tables, figures and the page: tracrl report {options.out}", soft_wrap=True)
         return 0
     goes_on = "Nothing is lost: the same command goes on with what is not done."
@@ -140,7 +163,8 @@ def study(options: StudyOptions) -> int:
 def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
     """What would run, and what it would take on the machine's used device, as far as that was measured."""
     from tracrl.study.board import duration, state_of
-    from tracrl.study.measured import Rates, estimate, memory_of
+    from tracrl.study.estimate import estimate
+    from tracrl.study.measured import Rates, memory_of
 
     cores = len(machine.cores)
     rates, inventory = Rates.of(store), store.inventory()
@@ -164,24 +188,34 @@ def show_plan(plan: Plan, store: Store, console: Console, machine: Machine, used
     todo = [stack for stack in plan.stacks if stack.data is None or not inventory.done(stack)]
     total = estimate(plan, store, used, cores)
     where = f"on {cores} core{'s' if cores > 1 else ''}" + (f" and {machine.gpus} GPU" if used == "cuda" else "")
+    for spec in plan.collections:
+        state = "goes on" if spec.started else "to be collected"
+        console.print(f"{spec.task}: {state}, {spec.episodes:,} episodes into {spec.file}", soft_wrap=True)
+    runs = sum(len(stack.trained) for stack in todo)
+    console.print(f"\n{plan.study}: {len(plan.stacks)} stacks, {len(todo)} to do ({runs} runs).")
     if not todo:
-        time = "nothing is left to do"
-    elif total.seconds is None:
-        time = "the time is unknown: nothing of these kinds was measured yet (--calibrate measures)"
-    else:
-        time = f"about {duration(total.seconds)} {where}"
-        if total.unknown:
-            time = f"{time} for {len(todo) - total.unknown} of them, unknown for {total.unknown} (--calibrate measures)"
-    console.print(
-        f"\n{plan.study}: {len(plan.stacks)} stacks, {len(todo)} to do "
-        f"({sum(len(stack.trained) for stack in todo)} runs): {time}.",
-    )
+        console.print("Nothing is left to do.")
+    for name, work in total.kinds.items():
+        time = f"about {duration(work.seconds)} {where}" if work.seconds else "unknown"
+        console.print(f"  {name}: {time} ({work.source})", highlight=False)
+    if len(total.kinds) > 1:
+        more = any(work.unknown for work in total.kinds.values())
+        told = f"{'more than' if more else 'about'} {duration(total.seconds)}" if total.seconds else "unknown"
+        console.print(f"  in all: {told} {where}; --calibrate measures what was not", highlight=False)
     if todo:
         console.print(
-            f"Memory: about {total.memory / 2**30:.1f} GiB for the largest stack, "
+            f"Memory: about {total.memory / 2**30:.1f} GiB for the largest job, "
             f"{machine.memory / 2**30:.1f} GiB are free.",
         )
     if plan.missing:
         console.print("Missing, to be got first:", style="bold")
         for command in plan.missing.commands:
             console.print(f"  {command}", soft_wrap=True)
+
+
+def show_tables(directories: Sequence[Path], console: Console) -> None:
+    """What came out, as ``tracrl report`` shows it; that writes more, and this writes nothing."""
+    from tracrl.report.build import show_results
+    from tracrl.report.collection import collect
+
+    show_results(collect(directories), console)

@@ -11,7 +11,7 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import RunSpec
 from tracrl.study.stack import StackSpec
-from tracrl.train.directory import RunDirectory
+from tracrl.train.directory import RunDirectory, data_label
 from tracrl.train.finished import FinishedRuns, RunMetadata, find_run_directories, read_finished, read_metadata
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -75,30 +75,40 @@ class Inventory:
         return None
 
     def _scored(self, stack: StackSpec) -> list[FinishedRuns]:
-        """Whole directories of the same training that are scored as the stack asks for."""
+        """Whole directories of the same training that are scored as the stack asks for, if it asks for scores."""
         found = [self._finished(metadata.path) for metadata in self._by_training.get(stack.training, ())]
         return [f for f in found if f is not None and _as_asked(f.scores, stack)]
 
+    def directories(self, stacks: Iterable[StackSpec]) -> list[Path]:
+        """Where finished runs of these stacks lie."""
+        found = (f.metadata for stack in stacks for f in self._scored(stack) if set(stack.runs) & set(f.metadata.runs))
+        return list(dict.fromkeys(metadata.path for metadata in found))
+
     def _is_ours(self, metadata: RunMetadata) -> bool:
         """Named as a study or ``tracrl train`` names it, so that a study may go on with it and score it anew."""
-        return metadata.path == self.path / f"{metadata.task}-{metadata.method}-{metadata.identity}"
+        label = data_label(metadata.task, metadata.data_source)
+        return metadata.path == self.path / f"{label}-{metadata.method}-{metadata.identity}"
 
     def _finished(self, path: Path) -> FinishedRuns | None:
         stamp = _stamp(path)
         before = self._remembered.get(path)
         if before is None or before[0] != stamp:
             try:
-                before = (stamp, read_finished(path))
+                before = (stamp, read_finished(path, scored=False))
             except (TracrlError, OSError):  # unfinished or damaged: the worker sees to it
                 before = (stamp, None)
             self._remembered[path] = before
         return before[1]
 
 
-def _as_asked(scores: Scores, stack: StackSpec) -> bool:
+def _as_asked(scores: Scores | None, stack: StackSpec) -> bool:
     """Over as many episodes, and those that a study plays; which ones they were, files from before 0.5 do not say."""
+    env = stack.environment
+    if env is None or scores is None:
+        return env is None
     protocol = scores.protocol
-    usual = protocol is None or (protocol.env, protocol.seed, protocol.on_the_way) == (stack.task, 0, False)
+    asked = (env.name, env.cost_key, 0, False)
+    usual = protocol is None or (protocol.env, protocol.cost_key, protocol.seed, protocol.on_the_way) == asked
     return usual and scores.returns.shape[1] == stack.episodes
 
 

@@ -15,13 +15,15 @@ from typing import Any
 
 import tracrl
 from tracrl.data.episodes import Episodes
-from tracrl.data.locate import find_dataset, load_dataset
+from tracrl.data.hdf5 import is_file
+from tracrl.data.locate import expanded, find_dataset, load_dataset
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.tasks.table import Task
 
-_FORMAT = 3
-"""Of what is remembered: 2, since fingerprints include the action box and the final observations; 3: other names."""
+_FORMAT = 4
+"""Of what is remembered: 2, since fingerprints include the action box and the final observations; 3: other names;
+4: sizes."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,13 @@ class KnownDataSet:
     fingerprint: str
     episodes: int
     rows: int
-    task: str
+    task: str | None
     metadata: Mapping[str, Any]
     """of the data's metadata, what says where they come from: file, made_by, task"""
+    observation_size: int = 0
+    action_size: int = 0
+    longest: int = 0
+    """steps of the longest episode"""
 
     def __len__(self) -> int:
         return self.episodes
@@ -42,7 +48,17 @@ class KnownDataSet:
     @classmethod
     def of(cls, episodes: Episodes, file: Path) -> KnownDataSet:
         told = {key: episodes.metadata[key] for key in ("file", "made_by", "task") if key in episodes.metadata}
-        return cls(str(file), episodes.fingerprint, len(episodes), episodes.rows, str(episodes.task), told)
+        return cls(
+            str(file),
+            episodes.fingerprint,
+            len(episodes),
+            episodes.rows,
+            None if episodes.task is None else str(episodes.task),
+            told,
+            episodes.observation_size,
+            episodes.action_size,
+            int(episodes.lengths.max()),
+        )
 
 
 class KnownData:
@@ -59,17 +75,25 @@ class KnownData:
     def data_set(self, task: Task) -> KnownDataSet | None:
         """A task's data; None where there are none on this machine."""
         found = find_dataset(task)
-        if found is None:
-            return None
-        path = found[0].resolve()
+        return None if found is None else self._read(found[0], task.name)
+
+    def data_file(self, path: Path) -> KnownDataSet:
+        """The data set in a file of one's own."""
+        return self._read(expanded(path), None)
+
+    def _read(self, path: Path, task: str | None) -> KnownDataSet:
+        if not is_file(path):
+            return KnownDataSet.of(load_dataset(path), path)  # which says what is wrong with it
+        path = path.resolve()
         status = path.stat()
         stamp = [tracrl.__version__, _FORMAT, status.st_size, status.st_mtime_ns]
-        entry = self._known.get(str(path))
+        key = str(path) if task is not None else f"{path} as it is"
+        entry = self._known.get(key)
         if isinstance(entry, dict) and entry.get("stamp") == stamp:
             with contextlib.suppress(KeyError, TypeError):
                 return KnownDataSet(**entry["data"])
-        data = KnownDataSet.of(load_dataset(task.name), path)
-        self._known[str(path)] = {"stamp": stamp, "data": asdict(data)}
+        data = KnownDataSet.of(load_dataset(path, task=task), path)
+        self._known[key] = {"stamp": stamp, "data": asdict(data)}
         self._news = True
         return data
 

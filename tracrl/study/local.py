@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -17,14 +16,14 @@ from rich.console import Console
 from tracrl.claims import alive
 from tracrl.errors import TracrlError
 from tracrl.memory import available_memory
-from tracrl.methods.registry import how_to_import
-from tracrl.processes import limited_to, number_of, python_command
+from tracrl.processes import number_of
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
-from tracrl.study.measured import Rates, memory_of
+from tracrl.study.collecting import CollectionSpec
+from tracrl.study.measured import Rates, memory_of_job
 from tracrl.study.plan import Plan
-from tracrl.study.stack import StackSpec
-from tracrl.study.store import Assignment, Outcome, Store
+from tracrl.study.processes import Outside, outcome_of, start_worker
+from tracrl.study.store import Job, Outcome, Store
 
 SECONDS_A_LOOK = 0.2
 SECONDS_FOR_BUSY = 5.0
@@ -34,6 +33,8 @@ RETRIES = 2
 STACKS_A_GPU = 2
 """one trains while the other one's policies are in the simulator"""
 MEMORY_SHARE = 0.85
+SECONDS_WORTH_A_RESTART = 60.0
+"""that a worker must gain, at least, to be stopped and started again on more cores"""
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,14 @@ def run_locally(
 
 @dataclass
 class _Worker:
-    stack: StackSpec
+    job: Job
     process: subprocess.Popen[str]
     cores: tuple[int, ...]
     gpu: int | None
     memory: int
+    since: float
+    widening: bool = False
+    """it was told to stop, to go on with more cores"""
 
 
 class _Workers:
@@ -106,7 +110,7 @@ class _Workers:
         """``most``: at work at a time."""
         self.board, self.machine, self.device, self.checkpoint_seconds = board, machine, device, checkpoint_seconds
         self.most = most
-        self.retries = {stack.name: retries for stack in board.waiting()}
+        self.retries: defaultdict[str, int] = defaultdict(lambda: retries)
         self.not_before: dict[str, float] = {}
         self.at_work: list[_Worker] = []
 
@@ -114,6 +118,7 @@ class _Workers:
         try:
             while not stop.is_set() and (self.at_work or self.board.waiting()):
                 self._start()
+                self._widen()
                 time.sleep(SECONDS_A_LOOK)
                 self._check()
             if stop.is_set():
@@ -122,60 +127,92 @@ class _Workers:
             for worker in self.at_work:  # only after a second Ctrl-C, or an error of our own
                 worker.process.kill()
                 worker.process.wait()
-                self.board.ended(worker.stack, Outcome("stopped", "Killed."))
+                self.board.ended(worker.job, Outcome("stopped", "Killed."))
 
     def _start(self) -> None:
         """Start as many as there is room for."""
         now = time.monotonic()
-        ready = [stack for stack in self.board.waiting() if self.not_before.get(stack.name, 0.0) <= now]
-        for stack in ready:
-            if alive(self.board.store.run(stack).claim):  # another process is at it: look again later
-                self.not_before[stack.name] = now + SECONDS_FOR_BUSY
-                self.board.entries[stack.name].elsewhere = True
-        ready = [stack for stack in ready if self.not_before.get(stack.name, 0.0) <= now]
-        rates = self.board.rates
-        for place, stack in enumerate(ready):
-            places = min(self.most - len(self.at_work), len(ready) - place)
+        ready = [job for job in self.board.waiting() if self.not_before.get(job.name, 0.0) <= now]
+        for job in ready:
+            if alive(self.board.store.claim(job)):  # another process is at it: look again later
+                self.not_before[job.name] = now + SECONDS_FOR_BUSY
+                self.board.entries[job.name].elsewhere = True
+        ready = [job for job in ready if self.not_before.get(job.name, 0.0) <= now]
+        for place, job in enumerate(ready):
+            collects = isinstance(job, CollectionSpec)
+            # Collections need no GPU: they leave the places at it to others, and half of the cores.
+            apart = self.device == "cuda" and collects
+            most = max(1, len(self.machine.cores) // 2) if apart else self.most
+            alike = [other for other in ready[place:] if self.device == "cpu" or _kind(other) == _kind(job)]
+            at_work = [w for w in self.at_work if self.device == "cpu" or _kind(w.job) == _kind(job)]
+            places = min(most - len(at_work), len(alike))
             busy = {core for worker in self.at_work for core in worker.cores}
             free = [core for core in self.machine.cores if core not in busy]
             if places < 1 or (not free and self.device == "cpu"):
-                return
+                continue
             # The cores that are free are shared out among those who can start now; more than it has runs are no
             # use to a stack.
-            share = min(max(1, len(free) // places), len(stack.trained))
+            available = max(1, len(free) // 2) if apart else len(free)
+            share = _useful(job, max(1, available // places))
             cores = tuple(free[:share]) or self.machine.cores
-            memory = memory_of(stack, rates, self.device, len(cores))
+            memory = memory_of_job(job, self.board.rates, self.device, len(cores))
             held = sum(worker.memory for worker in self.at_work)
             if self.at_work and held + memory > MEMORY_SHARE * self.machine.memory:
                 return  # later, when another has gone; a single one always gets its chance
             gpu = None
-            if self.device == "cuda":
+            if self.device == "cuda" and not collects:
                 load = {g: sum(worker.gpu == g for worker in self.at_work) for g in range(self.machine.gpus)}
                 gpu = min(load, key=lambda g: load[g])
-            assignment = self.board.store.assignment(stack)
             process = start_worker(
-                assignment,
+                self.board.store.assignment(job),
                 self.board.store,
-                device=self.device,
+                device="cpu" if collects else self.device,
                 cores=cores,
-                method=how_to_import(type(stack.method)),
+                outside=Outside.of(job),
                 gpu=gpu,
                 checkpoint_seconds=self.checkpoint_seconds,
             )
-            self.at_work.append(_Worker(stack, process, cores, gpu, memory))
-            self.board.started(stack)
+            self.at_work.append(_Worker(job, process, cores, gpu, memory, time.monotonic()))
+            self.board.started(job)
+
+    def _widen(self) -> None:
+        """Cores that nobody else can use go to who gains most by them: it saves, stops, and goes on with more."""
+        busy = {core for worker in self.at_work for core in worker.cores}
+        free = len(self.machine.cores) - len(busy)
+        if self.device != "cpu" or not free or self.board.waiting() or any(w.widening for w in self.at_work):
+            return
+        gains = {id(worker): self._gain(worker, free) for worker in self.at_work}
+        worker = max(self.at_work, key=lambda w: gains[id(w)], default=None)
+        if worker is not None and gains[id(worker)] > SECONDS_WORTH_A_RESTART:
+            worker.widening = True
+            worker.process.terminate()
+
+    def _gain(self, worker: _Worker, free: int) -> float:
+        """Seconds that a worker would be done earlier with the free cores."""
+        progress = self.board.entries[worker.job.name].progress
+        step, first, updates = (float(progress.get(name, 0)) for name in ("step", "first", "updates"))
+        elapsed = time.monotonic() - worker.since
+        if step <= first or elapsed < SECONDS_WORTH_A_RESTART:
+            return 0.0
+        mine = len(worker.cores)
+        most = _useful(worker.job, mine + free)
+        return elapsed * (updates - step) / (step - first) * (1 - mine / max(most, mine))
 
     def _check(self) -> None:
         for worker in [w for w in self.at_work if w.process.poll() is not None]:
             self.at_work.remove(worker)
             outcome = outcome_of(worker.process)
-            name = worker.stack.name
+            name = worker.job.name
             again = outcome.state == "failed" and not outcome.final and self.retries[name] > 0
             if again:
                 self.retries[name] -= 1
+            if worker.widening and outcome.state == "stopped":
+                self.board.entries[name].state = "waiting"
+                self.board.say(f"on more cores: {worker.job.title}")
+                continue
             if outcome.state == "busy":
                 self.not_before[name] = time.monotonic() + SECONDS_FOR_BUSY
-            self.board.ended(worker.stack, outcome, again)
+            self.board.ended(worker.job, outcome, again)
         self.board.tick()
 
     def _stop(self) -> None:
@@ -186,63 +223,22 @@ class _Workers:
         for worker in list(self.at_work):
             worker.process.wait()
             self.at_work.remove(worker)
-            self.board.ended(worker.stack, outcome_of(worker.process))
+            self.board.ended(worker.job, outcome_of(worker.process))
 
 
-def start_worker(
-    assignment: Assignment,
-    store: Store,
-    *,
-    device: str,
-    cores: tuple[int, ...],
-    method: str | None = None,
-    gpu: int | None = None,
-    patience: float = 0.0,
-    checkpoint_seconds: float = 60.0,
-    calibrate: bool = False,
-) -> subprocess.Popen[str]:
-    """A process at work on one stack, on these cores, in a session of its own: Ctrl-C is for us alone."""
-    environment = limited_to(len(cores))
-    if gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = _visible(gpu, os.environ)
-    command = python_command("tracrl.study.worker", str(assignment.path), "--out", str(store.path))
-    command += ["--device", device, "--cores", str(len(cores)), "--patience", str(patience)]
-    command += ["--checkpoint-seconds", str(checkpoint_seconds), "--parent", str(os.getpid())]
-    command += ["--method", method] if method else []
-    process = subprocess.Popen(
-        command + (["--calibrate"] if calibrate else []),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-        start_new_session=True,
-    )
-    with contextlib.suppress(OSError):  # gone already, or not allowed: then it shares all cores
-        os.sched_setaffinity(process.pid, cores)
-    return process
+def _kind(job: Job) -> type:
+    return type(job)
 
 
-def outcome_of(process: subprocess.Popen[str]) -> Outcome:
-    """How a process that has ended says it ended, or what its end says."""
-    assert process.stdout is not None
-    with process.stdout as said:
-        lines = said.read().splitlines()
-    if lines:
-        with contextlib.suppress(ValueError, TypeError):
-            return Outcome(**json.loads(lines[-1]))
-    code = process.returncode
-    if code < 0:
-        name = signal.Signals(-code).name
-        hint = " (out of memory, if nobody did it on purpose)" if -code == signal.SIGKILL else ""
-        return Outcome("failed", f"Its process was killed by {name}{hint}.", final=False)
-    return Outcome("failed", f"Its process ended with status {code} and said nothing.", final=False)
+def _useful(job: Job, cores: int) -> int:
+    """So many of the cores at most."""
+    return cores if isinstance(job, CollectionSpec) else min(cores, len(job.trained))
 
 
 def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used: str) -> None:
     """Measure some seconds of each kind of stack whose rate on the used device is not known yet."""
     for stack in store.remaining(plan).stacks:
-        if store.done(stack) or Rates.of(store).find(stack, used) is not None:
+        if stack.data is None or store.done(stack) or Rates.of(store).find(stack, used) is not None:
             continue
         console.print(f"Measuring {stack.title} ...", markup=False, highlight=False)
         store.prepare(Plan(plan.study, (stack,)))
@@ -251,7 +247,7 @@ def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used
             store,
             device=used,
             cores=machine.cores[:1],
-            method=how_to_import(type(stack.method)),
+            outside=Outside.of(stack),
             calibrate=True,
         )
         with _killed_at_the_end(worker):
@@ -259,12 +255,6 @@ def calibrate(plan: Plan, store: Store, console: Console, machine: Machine, used
         outcome = outcome_of(worker)
         if outcome.state != "done":
             console.print(f"  {outcome.reason}", markup=False, highlight=False)
-
-
-def _visible(gpu: int, environment: Mapping[str, str]) -> str:
-    """The name of our n-th GPU where only some of the machine's are ours."""
-    given = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return given[gpu] if gpu < len(given) else str(gpu)
 
 
 @contextlib.contextmanager

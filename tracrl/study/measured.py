@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from tracrl.methods.method import DataSizes
-from tracrl.study.plan import Plan
+from tracrl.study.collecting import CollectionSpec
 from tracrl.study.stack import StackSpec
 from tracrl.study.store import Store, read_quietly, write_quickly
-from tracrl.tasks.table import get_task
+from tracrl.tasks.table import all_tasks, get_task
 from tracrl.train.stack import compute_on
 
 LEAST_SECONDS = 1.0
@@ -39,7 +39,7 @@ def kind_of(stack: StackSpec, device: str) -> dict[str, Any]:
     """What a stack's cost depends on."""
     settings = {name: value for name, value in asdict(stack.method).items() if name not in stack.method.same_cost}
     return {
-        "task": stack.task,
+        "task": stack.task if stack.environment is not None else f"{stack.task}, not evaluated",
         "method": stack.method.name,
         "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
         "runs": len(stack.trained),
@@ -80,13 +80,25 @@ class Rates:
 
     def seconds(self, stack: StackSpec, device: str, cores: int, updates_done: int = 0) -> float | None:
         """What is left of a stack on so many cores; None where nothing of its kind was measured."""
+        shares = self.shares(stack, device, cores, updates_done)
+        return None if shares is None else sum(shares)
+
+    def collecting(self, spec: CollectionSpec, cores: int) -> float | None:
+        """Seconds of a collection on so many cores; of another number of steps in proportion."""
+        alike = [m for k, m in reversed(self._by_kind) if (k.get("task"), k.get("method")) == (spec.task, "collect")]
+        exact = [m for m in alike if m.kind == spec.kind()] or alike
+        return exact[0].seconds_per_update * spec.steps / cores if exact else None
+
+    def shares(self, stack: StackSpec, device: str, cores: int, updates_done: int = 0) -> tuple[float, float] | None:
+        """Seconds of training and of evaluating that are left of a stack."""
         found = self.find(stack, device)
-        if found is None or found.seconds_per_episode is None:
+        if found is None or (found.seconds_per_episode is None and stack.environment is not None):
             return None
         left = stack.method.updates - updates_done
-        episodes = stack.evaluations * left / stack.method.updates * len(stack.runs) * stack.episodes
+        evaluations = stack.evaluations * left / stack.method.updates
+        episodes = evaluations * len(stack.runs) * stack.episodes if stack.environment is not None else 0
         training = left * found.seconds_per_update / (cores if device == "cpu" else 1)
-        return training + episodes * found.seconds_per_episode / cores
+        return training, episodes * (found.seconds_per_episode or 0.0) / cores
 
 
 def memory_of(stack: StackSpec, rates: Rates, device: str, cores: int = 1) -> int:
@@ -94,13 +106,28 @@ def memory_of(stack: StackSpec, rates: Rates, device: str, cores: int = 1) -> in
     found = rates.find(stack, device)
     if found is not None and found.kind["runs"] == len(stack.trained):  # more runs hold more
         return found.memory
-    task, method = get_task(stack.task), stack.method
+    method, sizes = stack.method, _sizes(stack)
     runs, rows = len(stack.trained), 0 if stack.data is None else stack.data.rows
     # As they were read; actions, rewards and costs once more as the learners see them.
-    data = rows * (task.observation_size + 2 * task.action_size + 6 + runs * method.numbers_a_row)
-    sizes = DataSizes(task.observation_size, task.action_size, task.max_steps)
+    data = rows * (sizes.observation + 2 * sizes.action + 6 + runs * method.numbers_a_row)
     held = runs * method.numbers_held(sizes, compute_on(torch.device("cpu"), runs).activation_budget)
     return _PROCESS + cores * _SIMULATOR + 4 * (data + held)
+
+
+def memory_of_job(job: StackSpec | CollectionSpec, rates: Rates, device: str, cores: int = 1) -> int:
+    """Bytes that a worker needs. A collection holds every candidate episode: several times what it keeps."""
+    if isinstance(job, StackSpec):
+        return memory_of(job, rates, device, cores)
+    task = get_task(job.task)
+    row = 4 * (task.observation_size + task.action_size + 4)
+    return _PROCESS + cores * _SIMULATOR + 6 * job.episodes * task.max_steps * row
+
+
+def _sizes(stack: StackSpec) -> DataSizes:
+    if (task := all_tasks().get(stack.task)) is not None:
+        return DataSizes(task.observation_size, task.action_size, task.max_steps)
+    assert stack.data is not None
+    return DataSizes(stack.data.observation_size, stack.data.action_size, stack.data.longest)
 
 
 _PROCESS, _SIMULATOR = 600 << 20, 200 << 20
@@ -135,30 +162,3 @@ def peak_memory(simulators: int) -> int:
     """Bytes of this process at its peak, and of as many simulators as ran beside it."""
     mine, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return 1024 * (mine + simulators * child)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a plan would take."""
-
-    seconds: float | None
-    """of the stacks whose kind was measured, on the given cores; None where none was"""
-    unknown: int
-    """stacks whose kind was never measured"""
-    memory: int
-    """bytes of the largest stack"""
-
-
-def estimate(plan: Plan, store: Store, device: str, cores: int) -> Estimate:
-    """What is left of a plan on so many cores."""
-    rates = Rates.of(store)
-    inventory = store.inventory()
-    waiting = [stack for stack in plan.stacks if stack.data is None or not inventory.done(stack)]
-    # A stack after the other on all the cores takes as long in sum as many side by side on one each.
-    seconds = [rates.seconds(stack, device, max(cores, 1)) for stack in waiting]
-    known = [s for s in seconds if s is not None]
-    return Estimate(
-        seconds=sum(known) if known or not waiting else None,
-        unknown=len(seconds) - len(known),
-        memory=max((memory_of(stack, rates, device) for stack in waiting), default=0),
-    )

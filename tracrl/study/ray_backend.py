@@ -25,19 +25,21 @@ from rich.console import Console
 
 from tracrl.claims import STALE_SECONDS
 from tracrl.errors import TracrlError
-from tracrl.methods.registry import how_to_import
 from tracrl.stopping import stop_requests
 from tracrl.study.board import Board
-from tracrl.study.local import RETRIES, STACKS_A_GPU, outcome_of, start_worker
-from tracrl.study.measured import Rates, memory_of
+from tracrl.study.collecting import CollectionSpec
+from tracrl.study.local import RETRIES, STACKS_A_GPU
+from tracrl.study.measured import Rates, memory_of_job
 from tracrl.study.plan import Plan
+from tracrl.study.processes import Outside, outcome_of, start_worker
 from tracrl.study.stack import StackSpec
-from tracrl.study.store import Assignment, Outcome, Store
+from tracrl.study.store import Assignment, Job, Outcome, Store
 
 SECONDS_A_LOOK = 1.0
 PATIENCE = 3 * STALE_SECONDS
 """how long a task waits for a claim whose owner may be on a machine that has gone"""
 SECONDS_TO_SAVE = 60.0
+COLLECTING_CORES = 4
 
 
 def run_on_ray(
@@ -69,33 +71,43 @@ def run_on_ray(
         rates = Rates.of(store)
         task = ray.remote(_work)
         with board:
-            pending: dict[Any, StackSpec] = {}
-            demands = []
-            for stack in board.waiting():  # all are looked at before the first is started
-                needs = {
-                    "num_cpus": cores,
-                    "num_gpus": 1 / STACKS_A_GPU if used == "cuda" else 0,
-                    "memory": memory_of(stack, rates, used, cores),
-                }
-                _check_needs(stack, needs, ray.nodes())
-                demands.append((stack, needs))
-            for stack, needs in demands:
-                # Ray's own retries are for machines and processes that die; what the worker says is an answer.
-                options = {**needs, "max_retries": retries, "retry_exceptions": False, "name": stack.title}
-                reference = task.options(**options).remote(
-                    str(store.assignment(stack).path),
-                    str(store.path),
-                    used,
-                    cores,
-                    how_to_import(type(stack.method)),
-                    checkpoint_seconds,
-                )
-                pending[reference] = stack
-                board.entries[stack.name].state = "running"
+            pending: dict[Any, Job] = {}
+
+            def submit() -> None:
+                """Everything that can be done now; all of it is looked at before the first is started."""
+                at_hand = {job.name for job in pending.values()}
+                demands = []
+                for job in [job for job in board.waiting() if job.name not in at_hand]:
+                    mine = _cores_for(job, cores, ray.nodes())
+                    needs = {
+                        "num_cpus": mine,
+                        "num_gpus": 1 / STACKS_A_GPU if used == "cuda" and isinstance(job, StackSpec) else 0,
+                        "memory": memory_of_job(job, rates, used, mine),
+                    }
+                    _check_needs(job, needs, ray.nodes())
+                    demands.append((job, needs, mine))
+                for job, needs, mine in demands:
+                    # Ray's own retries are for machines and processes that die; what the worker says is an answer.
+                    options = {**needs, "max_retries": retries, "retry_exceptions": False, "name": job.title}
+                    reference = task.options(**options).remote(
+                        str(store.assignment(job).path),
+                        str(store.path),
+                        used if isinstance(job, StackSpec) else "cpu",
+                        mine,
+                        asdict(Outside.of(job)),
+                        checkpoint_seconds,
+                    )
+                    pending[reference] = job
+                    board.entries[job.name].state = "running"
+
+            submit()
             while pending and not stop.is_set():
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=SECONDS_A_LOOK)
                 for reference in ready:
-                    board.ended(pending.pop(reference), _answer(ray, reference))
+                    job = pending.pop(reference)
+                    board.ended(job, _answer(ray, reference))
+                    if isinstance(job, CollectionSpec):  # what waited for its data
+                        submit()
                 _mark_waiting(board, pending)
                 board.tick()
             if pending:
@@ -105,10 +117,11 @@ def run_on_ray(
 
 
 def _work(
-    assignment: str, out: str, device: str, cores: int, method: str | None, checkpoint_seconds: float
+    assignment: str, out: str, device: str, cores: int, outside: dict[str, str | None], checkpoint_seconds: float
 ) -> dict[str, Any]:
     """What runs on the cluster's machines."""
-    if not Assignment(Path(assignment)).stack.is_file():
+    told = Assignment(Path(assignment))
+    if not told.stack.is_file() and not told.collection.is_file():
         return asdict(
             Outcome(
                 "failed",
@@ -118,11 +131,11 @@ def _work(
         )
     with _leased_cores(cores) as mine:
         process = start_worker(
-            Assignment(Path(assignment)),
+            told,
             Store(Path(out)),
             device=device,
             cores=mine,
-            method=method,
+            outside=Outside(**outside),
             patience=PATIENCE,
             checkpoint_seconds=checkpoint_seconds,
         )
@@ -173,18 +186,18 @@ def _answer(ray: Any, reference: Any) -> Outcome:
         return Outcome("failed", f"Ray gave it up after its retries: {first[:300]}", final=False)
 
 
-def _mark_waiting(board: Board, pending: dict[Any, StackSpec]) -> None:
+def _mark_waiting(board: Board, pending: dict[Any, Job]) -> None:
     """Tasks that Ray has not started yet are shown as waiting: their worker has not said anything since we began."""
-    for stack in pending.values():
-        entry = board.entries[stack.name]
-        at_work = board.store.run(stack).claim.exists()
+    for job in pending.values():
+        entry = board.entries[job.name]
+        at_work = board.store.claim(job).exists()
         if at_work and entry.state == "waiting":
-            board.started(stack)
+            board.started(job)
         elif not at_work and entry.state == "running":
             entry.state = "waiting"
 
 
-def _cancel(ray: Any, pending: dict[Any, StackSpec], board: Board) -> None:
+def _cancel(ray: Any, pending: dict[Any, Job], board: Board) -> None:
     board.say("Stopping: every run is being saved.")
     for reference in pending:
         ray.cancel(reference)
@@ -193,11 +206,19 @@ def _cancel(ray: Any, pending: dict[Any, StackSpec], board: Board) -> None:
         ready, _ = ray.wait(list(pending), num_returns=1, timeout=SECONDS_A_LOOK)
         for reference in ready:
             board.ended(pending.pop(reference), _answer(ray, reference))
-    for stack in pending.values():
-        board.ended(stack, Outcome("stopped", "Stopped.", final=False))
+    for job in pending.values():
+        board.ended(job, Outcome("stopped", "Stopped.", final=False))
 
 
-def _check_needs(stack: StackSpec, needs: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+def _cores_for(job: Job, cores: int, nodes: list[dict[str, Any]]) -> int:
+    """A collection plays many episodes at a time: a few cores of its own, where a machine has them."""
+    if isinstance(job, StackSpec):
+        return cores
+    largest = max((int(node["Resources"].get("CPU", 1)) for node in nodes if node["Alive"]), default=1)
+    return max(1, min(COLLECTING_CORES, largest))
+
+
+def _check_needs(stack: Job, needs: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
     """A task that fits on no machine would wait forever."""
     names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
     alive = [node["Resources"] for node in nodes if node["Alive"]]

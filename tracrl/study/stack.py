@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from tracrl.envs.environment import EnvSpec
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Method, RunSpec
 from tracrl.methods.registry import current_settings, known_method
 from tracrl.study.known_data import KnownDataSet
 from tracrl.study.settings import changed
+from tracrl.tasks.table import all_tasks
 from tracrl.train.directory import describe
 from tracrl.train.finished import training_identity
 
@@ -21,6 +23,7 @@ class StackSpec:
     """One stack of runs: what is trained, on what, and how it is scored."""
 
     task: str
+    """the task, or what data of one's own are called"""
     method: Method
     limits: tuple[float, ...]
     seeds: tuple[int, ...]
@@ -32,13 +35,21 @@ class StackSpec:
     """what sets it apart within its study, for people: "η 0.5" """
     directory: str = ""
     """where its runs were begun, if that is not the directory that they would get now"""
+    env: EnvSpec | None = None
+    """where its policies are played, if that is not the task's simulator"""
+
+    @property
+    def environment(self) -> EnvSpec | None:
+        """Where its policies are played; None: nowhere."""
+        return self.env or (EnvSpec(self.task) if self.task in all_tasks() else None)
 
     @property
     def config(self) -> dict[str, Any]:
         """What the run directory's config.json will say."""
         if self.data is None:
             raise TracrlError(f"{self.title} has no data on this machine: tracrl data fetch {self.task}.")
-        return describe(self.method, self.data, self.trained, self.limits, self.seeds)
+        own_units = self.data.task not in all_tasks()  # as training decides it
+        return describe(self.method, self.data, self.trained, self.limits, self.seeds, own_units)
 
     @cached_property
     def identity(self) -> str:
@@ -84,6 +95,7 @@ class StackSpec:
             "evaluations": self.evaluations,
             "variant": self.variant,
             "directory": self.directory,
+            "env": None if self.env is None else self.env.to_dict(),
         }
 
     @classmethod
@@ -102,6 +114,7 @@ class StackSpec:
                 evaluations=int(value["evaluations"]),
                 variant=str(value["variant"]),
                 directory=str(value.get("directory", "")),
+                env=None if value.get("env") is None else EnvSpec(**value["env"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TracrlError(f"This stack was not written by tracrl, or was edited ({error!r}).") from error

@@ -13,6 +13,7 @@
           progress.json            how far it is
           outcome.json             how it ended
           measured.json            what it took: seconds, cores, memory
+        BallRun-data/              the work on a data set, with collection.json in place of stack.json
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, Literal
 
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, temporary_name, write_json
+from tracrl.study.collecting import CollectionSpec
 from tracrl.study.inventory import Inventory, Remembered
 from tracrl.study.known_data import KnownData
 from tracrl.study.plan import Plan
@@ -33,6 +35,8 @@ from tracrl.study.stack import StackSpec
 from tracrl.train.directory import RunDirectory
 
 State = Literal["done", "failed", "stopped", "busy"]
+Job = StackSpec | CollectionSpec
+"""what a worker does: train and score a stack of runs, or collect a data set"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ class Assignment:
     @property
     def stack(self) -> Path:
         return self.path / "stack.json"
+
+    @property
+    def collection(self) -> Path:
+        return self.path / "collection.json"
 
     @property
     def log(self) -> Path:
@@ -104,8 +112,12 @@ class Store:
     def run(self, stack: StackSpec) -> RunDirectory:
         return RunDirectory(self.path / stack.name)
 
-    def assignment(self, stack: StackSpec) -> Assignment:
-        return Assignment(self.study / stack.name)
+    def assignment(self, job: Job) -> Assignment:
+        return Assignment(self.study / job.name)
+
+    def claim(self, job: Job) -> Path:
+        """Of whoever is at work on it."""
+        return job.claim if isinstance(job, CollectionSpec) else self.run(job).claim
 
     def plan(self, plan: Plan) -> Path:
         return self.study / "plans" / f"{plan.name}.json"
@@ -119,7 +131,7 @@ class Store:
         inventory = self.inventory()
         parts = [part for stack in plan.stacks for part in inventory.parts(stack)]
         asked, listed = (sum(len(stack.runs) for stack in stacks) for stacks in (plan.stacks, parts))
-        return Plan(plan.study, tuple(parts), asked - listed)
+        return Plan(plan.study, tuple(parts), asked - listed, plan.collections)
 
     def prepare(self, plan: Plan) -> Plan:
         """Write down what was asked for and what is to be done; the latter."""
@@ -127,17 +139,19 @@ class Store:
         self.data.remember()
         remaining, inventory = self.remaining(plan), self.inventory()
         for stack in remaining.stacks:
-            if not inventory.done(stack):
+            if stack.data is not None and not inventory.done(stack):
                 write_json(self.assignment(stack).stack, stack.to_dict())
+        for collection in remaining.collections:
+            write_json(self.assignment(collection).collection, asdict(collection))
         return remaining
 
     def done(self, stack: StackSpec) -> bool:
         """Trained to the end and scored as asked, and all of it whole, in whichever stacks its runs were trained."""
         return self.inventory().done(stack)
 
-    def started(self, stack: StackSpec) -> bool:
+    def started(self, job: Job) -> bool:
         """There is something to go on from."""
-        return self.run(stack).checkpoint.exists()
+        return job.started if isinstance(job, CollectionSpec) else self.run(job).checkpoint.exists()
 
 
 def read_quietly(path: Path) -> dict[str, Any]:

@@ -21,22 +21,25 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tracrl.claims import BusyError, Claim, ClaimLostError
+from tracrl.envs.environment import EnvSpec
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, replacing
 from tracrl.methods.registry import get_method
 from tracrl.processes import number_of
+from tracrl.study.collecting import CollectionSpec, Report, collect_data
 from tracrl.study.measured import Stopwatch, kind_of
 from tracrl.study.stack import StackSpec
-from tracrl.study.store import Assignment, Outcome, Store, write_quickly
+from tracrl.study.store import Assignment, Outcome, Store
+from tracrl.study.training_report import TrainingReport
+from tracrl.tasks.table import all_tasks
 from tracrl.train import checksums
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.finished import RunMetadata, read_finished
 
 EXIT_CODES = {"done": 0, "failed": 1, "busy": 3, "stopped": 130}
-SECONDS_BETWEEN_REPORTS = 1.0
 CALIBRATION_SECONDS = 6.0
 
 
@@ -50,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--checkpoint-seconds", type=float, default=60.0)
     parser.add_argument("--calibrate", action="store_true", help="measure the rate and train nothing")
     parser.add_argument("--method", default=None, help="a method from outside: module:Class")
+    parser.add_argument("--env", default=None, help="an environment from outside: module:Class")
     parser.add_argument("--parent", type=int, default=None, help="the process that must be alive")
     options = parser.parse_args(arguments)
     assignment = Assignment(options.assignment)
@@ -70,7 +74,11 @@ def _attempt(assignment: Assignment, options: argparse.Namespace) -> Outcome:
     try:
         if options.method is not None:
             get_method(options.method)
+        if assignment.collection.is_file():
+            return _collect(assignment, options)
         stack = StackSpec.from_dict(read_json(assignment.stack))
+        if stack.env is not None and stack.env.name not in (options.env, *all_tasks()):  # a file never says it
+            raise TracrlError(f"{stack.env.name!r} is not an environment that this process was told to import.")
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {stack.title}, process {os.getpid()}", flush=True)
         store = Store(options.out)
         if options.calibrate:
@@ -87,6 +95,13 @@ def _attempt(assignment: Assignment, options: argparse.Namespace) -> Outcome:
         if not isinstance(error, TracrlError):
             traceback.print_exc()
         return Outcome("failed", _reason(error))
+
+
+def _collect(assignment: Assignment, options: argparse.Namespace) -> Outcome:
+    spec = CollectionSpec.from_dict(read_json(assignment.collection))
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {spec.title}, process {os.getpid()}", flush=True)
+    collect_data(spec, Report(assignment.progress, assignment.measured, spec, options.cores))
+    return Outcome("done")
 
 
 def _reason(error: Exception) -> str:
@@ -108,7 +123,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
     from tracrl.train.fit import fit
 
     device = choose_device(options.device).type
-    report = _Report(assignment, stack, options.cores, device)
+    report = TrainingReport(assignment, stack, options.cores, device)
     data = _data_of(stack)
     run = store.run(stack)
     source = None if run.finished or run.checkpoint.exists() else store.inventory().source(stack)
@@ -123,7 +138,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
             out=run.path,
             resume=True,
             device=options.device,
-            evaluator=Evaluator(stack.task, episodes=stack.episodes),
+            evaluator=None if stack.environment is None else Evaluator(stack.environment, episodes=stack.episodes),
             evaluations=stack.evaluations,
             checkpoint_seconds=options.checkpoint_seconds,
             progress=report,
@@ -131,9 +146,11 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
         )
     if not store.done(stack):
         run.check(stack.config, resume=True)
-        _score_again(stack, store)
+        if stack.environment is not None:
+            _score_again(stack, store, stack.environment)
         checksums.renew(run.path)
-        read_finished(run.path)  # what cannot be made good by scoring again is said here
+        # What cannot be made good by scoring again is said here.
+        read_finished(run.path, scored=stack.environment is not None)
 
 
 def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namespace) -> None:
@@ -157,12 +174,13 @@ def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namesp
             watch.training = time.monotonic() - began
             times = max(1, round(watch.updates / watch.training))
         policy = learners.policy()
-    watch.episodes = 2 * number_of(None)
-    with Evaluator(stack.task, episodes=watch.episodes) as evaluator:
-        evaluator.evaluate(policy[[0]])
-        began = time.monotonic()
-        evaluator.evaluate(policy[[0]])
-        watch.evaluating = time.monotonic() - began
+    if stack.environment is not None:
+        watch.episodes = 2 * number_of(None)
+        with Evaluator(stack.environment, episodes=watch.episodes) as evaluator:
+            evaluator.evaluate(policy[[0]])
+            began = time.monotonic()
+            evaluator.evaluate(policy[[0]])
+            watch.evaluating = time.monotonic() - began
     watch.save(assignment.measured, kind_of(stack, device.type))
 
 
@@ -171,8 +189,8 @@ def _data_of(stack: StackSpec) -> Any:
     from tracrl.data.locate import load_dataset
 
     assert stack.data is not None
-    planned = Path(stack.data.file)
-    data = load_dataset(planned if planned.is_file() else stack.task, task=stack.task)
+    planned, task = Path(stack.data.file), stack.task if stack.task in all_tasks() else None
+    data = load_dataset(planned if planned.is_file() or task is None else task, task=task)
     if data.fingerprint != stack.data.fingerprint:
         raise TracrlError(
             f"The data of {stack.task} are not those that the study was planned with: {data.metadata.get('file')} has "
@@ -199,72 +217,16 @@ def _take_from(source: RunMetadata, stack: StackSpec, run: RunDirectory, data: A
     policy[picked].at([r.limit for r in stack.runs]).save(run.policy)
 
 
-def _score_again(stack: StackSpec, store: Store) -> None:
+def _score_again(stack: StackSpec, store: Store, env: EnvSpec) -> None:
     """Score finished policies that have no scores, or over another number of episodes than asked for."""
     from tracrl.evaluation.evaluate import Evaluator
     from tracrl.policies.load import load_policy
 
     run = store.run(stack)
-    with Evaluator(stack.task, episodes=stack.episodes) as evaluator:
+    with Evaluator(env, episodes=stack.episodes) as evaluator:
         if run.best.exists():
             evaluator.evaluate(load_policy(run.best)).save(run.best_scores)
         evaluator.evaluate(load_policy(run.policy)).save(run.scores)
-
-
-class _Report:
-    """Tells :func:`tracrl.fit`'s progress to a file, and measures."""
-
-    def __init__(self, assignment: Assignment, stack: StackSpec, cores: int, device: str):
-        self.assignment, self.stack, self.device = assignment, stack, device
-        self.watch = Stopwatch(cores)
-        self.now: dict[str, Any] = {"step": 0, "updates": stack.method.updates, "phase": "starting", "cores": cores}
-        self._step = 0
-        self._said = 0.0
-        self._at = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._say()
-        self.watch.save(self.assignment.measured, kind_of(self.stack, self.device))
-
-    def start(self, step: int, updates: int, runs: Sequence[object]) -> None:
-        self._step, self._at = step, time.monotonic()
-        self.now |= {"step": step, "first": step}
-        if step:
-            print(f"Going on after update {step} of {updates}.", flush=True)
-        self._say()
-
-    def advance(self, step: int, phase: str, loss: object) -> None:
-        now = time.monotonic()
-        self.watch.training += now - self._at
-        self.watch.updates += step - self._step
-        self._step, self._at = step, now
-        self.now |= {"step": step, "phase": phase}
-        self._tell()
-
-    def evaluating(self, done: int, episodes: int) -> None:
-        self.now["phase"] = f"evaluating {done}/{episodes}"
-        self._tell()
-
-    def evaluated(self, scores: Any) -> None:
-        now = time.monotonic()
-        self.watch.evaluating += now - self._at
-        self.watch.episodes += scores.returns.size
-        self._at = now
-        means = scores.means()
-        self.now |= {k: sum(means[f"normalised_{k}"]) / len(means[f"normalised_{k}"]) for k in ("reward", "cost")}
-        print(f"update {self._step}: reward {self.now['reward']:.3f}, cost {self.now['cost']:.3f}", flush=True)
-        self._say()
-
-    def _tell(self) -> None:
-        if time.monotonic() - self._said > SECONDS_BETWEEN_REPORTS:
-            self._say()
-
-    def _say(self) -> None:
-        self._said = time.monotonic()
-        write_quickly(self.assignment.progress, {**self.now, "watch": asdict(self.watch)})
 
 
 @contextlib.contextmanager

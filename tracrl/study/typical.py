@@ -1,0 +1,70 @@
+"""What work takes where nothing was measured yet: rates of one core of an AMD EPYC, for plans alone.
+
+Steps of simulators are those of ``python -m benchmarks.simulators speed`` (docs/simulators.md), updates those of
+``python -m benchmarks.trac_update`` and ``python -m benchmarks.baselines`` (docs/performance.md). Another machine may
+well take twice or half as long; ``--calibrate`` measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tracrl.study.collecting import CollectionSpec
+from tracrl.study.stack import StackSpec
+from tracrl.tasks.table import all_tasks, get_task
+
+STEPS_PER_SECOND = {
+    "AntCircle": 1153, "AntRun": 1454, "BallCircle": 3970, "BallRun": 4857, "CarCircle": 1002, "CarRun": 1431,
+    "DroneCircle": 1976, "DroneRun": 2674, "CarButton1": 475, "CarButton2": 392, "CarCircle1": 2507,
+    "CarCircle2": 2107, "CarGoal1": 1205, "CarGoal2": 404, "CarPush1": 887, "CarPush2": 675, "PointButton1": 538,
+    "PointButton2": 465, "PointCircle1": 3806, "PointCircle2": 3627, "PointGoal1": 1585, "PointGoal2": 474,
+    "PointPush1": 1036, "PointPush2": 999, "AntVelocity": 3338, "HalfCheetahVelocity": 19507, "HopperVelocity": 9381,
+    "SwimmerVelocity": 14791, "Walker2dVelocity": 7721, "easysparse": 411, "easymean": 314, "easydense": 282,
+    "mediumsparse": 481, "mediummean": 408, "mediumdense": 322, "hardsparse": 539, "hardmean": 465, "harddense": 359,
+}  # fmt: skip
+"""whole episodes, resets included"""
+LEARNING_SECONDS = 0.0004
+"""of a collection, for each step beside the simulator's: PointCircle1's 2 million took 22 minutes of one core"""
+RECORDED = 3
+"""candidate episodes for each that a collection keeps, where a driver plays them"""
+TRAC_ROW_SECONDS = 8.5e-6
+"""TraC, for each step of each segment of a batch"""
+UPDATE_SECONDS = {
+    "bc-all": 0.0042, "bc-safe": 0.0044, "cdt": 0.23, "bcq-lag": 0.2, "bear-lag": 0.2, "cpq": 0.11, "coptidice": 0.038,
+}  # fmt: skip
+"""of one run, with the presets' batches"""
+
+
+def collecting_seconds(spec: CollectionSpec) -> float:
+    """Of one core."""
+    task = get_task(spec.task)
+    if task.suite == "MetaDrive":  # driven, not learned
+        return RECORDED * spec.episodes * task.max_steps / STEPS_PER_SECOND[spec.task]
+    return spec.steps * (1 / STEPS_PER_SECOND[spec.task] + LEARNING_SECONDS)
+
+
+def training_seconds(stack: StackSpec, device: str) -> float | None:
+    """Of one core; None for methods and devices that there is no table for."""
+    if device != "cpu":
+        return None
+    settings, runs = asdict(stack.method), len(stack.trained)
+    if stack.method.name == "trac":
+        task = all_tasks().get(stack.task)
+        longest = task.max_steps if task is not None else stack.data.longest if stack.data is not None else 0
+        update = TRAC_ROW_SECONDS * settings["batch_size"] * settings["ratio"] * longest
+    elif stack.method.name in UPDATE_SECONDS:
+        update = UPDATE_SECONDS[stack.method.name]
+    else:
+        return None
+    return update * stack.method.updates * runs
+
+
+def evaluating_seconds(stack: StackSpec) -> float | None:
+    """Of one core; None for environments that there is no table for."""
+    if stack.environment is None:
+        return 0.0
+    if stack.environment.task is None:
+        return None
+    name = stack.environment.task
+    episodes = (stack.evaluations + 2) * len(stack.runs) * stack.episodes
+    return episodes * get_task(name).max_steps / STEPS_PER_SECOND[name]
