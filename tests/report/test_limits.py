@@ -61,7 +61,7 @@ def test_csv_files_and_the_page_have_the_same_numbers(run: Path) -> None:
     assert (whole["share_above"], whole["cost_cvar"], whole["safe"]) == ("0.6", "4", "False")
     runs = [r for r in csv.DictReader(io.StringIO(runs_csv(collection.results))) if r["policy"] == "final"]
     assert [(r["limit"], r["share_above"], r["cost_cvar"]) for r in runs] == [("10", "0.2", "4"), ("20", "1", "1.05")]
-    (cell,) = page_data(collection, found, [])["cells"]
+    (cell,) = page_data(collection, found, [], {})["cells"]
     assert (cell["final"]["share_above"], cell["final"]["cost_cvar"]) == (0.6, 4.0)
     assert [(at["limit"], at["safe"]) for at in cell["limits"]["final"]] == [(10.0, True), (20.0, False)]
 

@@ -241,12 +241,14 @@ def test_nothing_there_is_said(tmp_path: Path) -> None:
         collect([])
 
 
-def test_runs_on_data_of_no_known_task_are_left_out(tmp_path: Path) -> None:
+def test_runs_on_own_data_that_were_evaluated_nowhere_are_named_and_have_no_results(tmp_path: Path) -> None:
     data = make_small_data()
     tracrl.fit(TraC(updates=3, clone_updates=1, batch_size=3, hidden=(8,)), data, limits=[4.0], out=tmp_path / "own")
     write_run(tmp_path)
-    (note,) = collect([tmp_path]).notes
-    assert note.endswith("was trained on data of no known task, so it has no normalised scores.")
+    found = collect([tmp_path])
+    (note,) = found.notes
+    assert note.endswith(f"has no scores: tracrl evaluate {tmp_path / 'own'} --env my_package:MyEnv --save makes them.")
+    assert [stack.path for stack in found.unscored] == [tmp_path / "own"]
 
 
 def test_links_to_oneself_do_not_keep_it_walking(tmp_path: Path) -> None:
