@@ -84,6 +84,16 @@ def test_the_run_directory_keeps_the_warnings(tmp_path: Path) -> None:
         fit(SMALL, huge, limits=[4], out=tmp_path / "other", standardise="off", strict=True)
 
 
+def test_what_looks_dead_is_said_along_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tracrl.train.loop.ENOUGH", 4)
+    data = make_small_data()
+    huge = replace(data, observations=data.observations * 0 + 5_000, metadata={})
+    with pytest.warns(UserWarning, match="the same action in every state") as caught:
+        fit(SMALL, huge, limits=[4], standardise="off")
+    said = [str(warning.message).split(":")[0] for warning in caught if "same action" in str(warning.message)]
+    assert said == ["TraC, after 4 of 12 updates", "TraC, after 8 of 12 updates", "TraC"]
+
+
 def test_own_data_are_standardised_and_the_tasks_are_not(tmp_path: Path) -> None:
     data = make_small_data()
     own = fit(SMALL, replace(data, metadata={}), limits=[4])

@@ -19,13 +19,14 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.load import load_policy
 from tracrl.settings import Evaluations, check_limits, check_seeds, checked
 from tracrl.stopping import stop_requests
-from tracrl.train.callbacks import Callback, as_callbacks
+from tracrl.train.callbacks import Callback, Callbacks
 from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.health import Health
 from tracrl.train.logs import read_log, require_wandb
-from tracrl.train.loop import Loop, Run, as_row, policies_of
+from tracrl.train.loop import Loop, as_row, policies_of
 from tracrl.train.progress import Progress, chosen_progress
+from tracrl.train.run import Run
 from tracrl.train.stack import Stack
 
 CHECKPOINT_SECONDS = 60.0
@@ -67,7 +68,7 @@ def fit(
     ``claim`` is the caller's on ``out``; without one it is taken here, and refused where another process is at work.
     """
     runs = _runs(limits, seeds)
-    told = as_callbacks(callbacks)
+    told = Callbacks(callbacks)
     progress = chosen_progress(progress)
     trained = runs if method.depends_on_limit else [RunSpec(float(limits[0]), int(seed)) for seed in seeds]
     steps = _evaluation_steps(method.updates, evaluations)

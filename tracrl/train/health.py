@@ -44,13 +44,23 @@ class Health:
 
     def examine(self, policy: Policy, history: Sequence[Row]) -> list[str]:
         """A sentence for each thing that looks dead, with its likely cause; also as warnings."""
-        dead = (*self.of_actions(policy), *self.of_scores(history))
-        found = [f"{what}: {self.likely_cause(policy)}." for what in dead]
+        found = self.found(policy, history)
         if found and self.strict:
             raise TracrlError(f"{self.method.title}: {' '.join(found)}")
         for sentence in found:
             warnings.warn(f"{self.method.title}: {sentence}", stacklevel=2)
         return found
+
+    def look(self, policy: Policy, history: Sequence[Row], step: int) -> None:
+        """Along the way, so that hours are not trained for nothing: a warning, as it may still come to life."""
+        for sentence in self.found(policy, history):
+            warnings.warn(
+                f"{self.method.title}, after {step} of {self.method.updates} updates: {sentence}", stacklevel=2
+            )
+
+    def found(self, policy: Policy, history: Sequence[Row]) -> list[str]:
+        dead = (*self.of_actions(policy), *self.of_scores(history))
+        return [f"{what}: {self.likely_cause(policy)}." for what in dead]
 
     def of_actions(self, policy: Policy) -> list[str]:
         data = self.data

@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,46 +19,21 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.base import Policy
 from tracrl.stopping import Stopped
 from tracrl.train import checksums
-from tracrl.train.callbacks import Callback, Event, name_of, rows_to_tell
+from tracrl.train.callbacks import Callbacks, Event, Kind
 from tracrl.train.directory import RunDirectory
-from tracrl.train.health import Health
+from tracrl.train.health import ENOUGH, Health
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress
+from tracrl.train.run import Run
 from tracrl.train.stack import Stack
 
 SECONDS_A_TURN = 0.25
 """The loop looks around (progress, Ctrl-C, checkpoints) about this often."""
 LOG_POINTS = 400
+LOOKS = 10
+"""at the health of the policies along the way"""
 _BEST = "best."
 _STATE = "state."
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What :func:`fit` returns: a trained stack of runs."""
-
-    policy: Policy
-    """the final policies: limits × seeds, seeds fastest"""
-    history: list[Row]
-    """logged metrics, a row for each run at each logged step"""
-    best: Policy | None = None
-    """of each run the best policy that was evaluated on the way"""
-    scores: Scores | None = None
-    best_scores: Scores | None = None
-    directory: Path | None = None
-    warnings: tuple[str, ...] = ()
-    """what looks dead about the policies"""
-
-    def __repr__(self) -> str:
-        said = [repr(self.policy)[1:-1], f"{len({row['step'] for row in self.history})} steps logged"]
-        if self.scores is not None:
-            verdicts = self.scores.safe_at().values()
-            said.append(f"safe at {sum(verdicts)} of {len(verdicts)} limits")
-        else:
-            said.append("not evaluated")
-        said += [] if self.directory is None else [f"in {self.directory}"]
-        warned = "".join(f"\n WARNING: {text:.120}" for text in self.warnings[:1])
-        return f"<Run: {'; '.join(said)}{warned}>"
 
 
 class Interrupted(Stopped):
@@ -80,13 +52,10 @@ class Loop:
         claim: Claim | None,
         progress: Progress,
         health: Health,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callbacks,
     ):
         self.method, self.stack, self.runs, self.directory = method, stack, runs, directory
-        self.claim, self.progress, self.health = claim, progress, health
-        self.callbacks = callbacks
-        self.untold: list[Event] = []
-        """what the callbacks are told when the turn is over, so that nothing of it is lost where one fails"""
+        self.claim, self.progress, self.health, self.callbacks = claim, progress, health, callbacks
         self.evaluator: Evaluator | None = None
         self.pending_evaluation: str | None = None
         """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
@@ -101,10 +70,11 @@ class Loop:
     def run(self, stop: threading.Event, evaluation_steps: set[int], checkpoint_seconds: float) -> Run:
         updates = self.method.updates
         log_every = max(1, updates // LOG_POINTS)
+        looked, look_every = self.stack.step, max(ENOUGH, updates // LOOKS)
         saved, turn = time.monotonic(), 1
         self.progress.start(self.stack.step, updates, self.stack.runs)
         self.evaluate(stop)
-        self.tell()
+        self.callbacks.tell(self.checkpoint)
         while self.stack.step < updates:
             step, phase = self.stack.step, self.stack.phase
             # Go on to whatever comes next: a log line, an evaluation, another phase, the end, or that of this turn.
@@ -120,9 +90,12 @@ class Loop:
             self.progress.advance(step, phase, metrics["loss"])
             if step % log_every == 0 or step == updates:
                 self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})
+            if look_every <= step - looked and step < updates:
+                looked = step
+                self.health.look(self.policy(), self.history, step)
             self.pending_evaluation = phase if self.evaluator is not None and step in evaluation_steps else None
             self.evaluate(stop)
-            self.tell()
+            self.callbacks.tell(self.checkpoint)
             if stop.is_set():
                 self.interrupt()
             if time.monotonic() - saved > checkpoint_seconds:
@@ -273,7 +246,7 @@ class Loop:
             policy.save(self.directory.policy)  # last: its presence says that the run is finished
         rows = [] if scores is None else rows_of(self.runs, self.stack.step, self.stack.phase, scores.means())
         self.note("end", self.stack.phase, rows, tuple(found))
-        self.tell()
+        self.callbacks.tell(self.checkpoint)
         return Run(
             policy=policy,
             history=self.history,
@@ -284,36 +257,11 @@ class Loop:
             warnings=tuple(found),
         )
 
-    def note(
-        self, kind: Literal["log", "evaluation", "end"], phase: str, rows: Sequence[Row], found: tuple[str, ...] = ()
-    ) -> None:
+    def note(self, kind: Kind, phase: str, rows: Sequence[Row], found: tuple[str, ...] = ()) -> None:
         """For the callbacks."""
-        if self.callbacks:
-            where = None if self.directory is None else self.directory.path
-            told = rows_to_tell(rows)
-            self.untold.append(Event(kind, self.stack.step, self.method.updates, phase, told, where, found))
-
-    def tell(self) -> None:
-        """A callback that fails ends the training, of which nothing is lost."""
-        events, self.untold = self.untold, []
-        for event in events:
-            for callback in self.callbacks:
-                try:
-                    callback(event)
-                except Exception as error:
-                    why = (str(error).splitlines() or [""])[0]
-                    raise TracrlError(
-                        f"The callback {name_of(callback)} failed at update {event.step} of {event.updates} "
-                        f"({type(error).__name__}: {why}); {self._kept(event)}"
-                    ) from error
-
-    def _kept(self, event: Event) -> str:
-        if self.directory is None:
-            return "nothing was kept: mend it, and give out= to keep a training that ends early."
-        if event.kind == "end":
-            return f"the training itself is finished, in {self.directory.path}."
-        self.checkpoint()
-        return f"the training is kept in {self.directory.path}: mend it, and go on with resume=True."
+        where = None if self.directory is None else self.directory.path
+        event = Event(kind, self.stack.step, self.method.updates, phase, directory=where, warnings=found)
+        self.callbacks.note(event, rows)
 
     def open_logs(self, wandb: str | None) -> None:
         if self.directory is None:
