@@ -59,7 +59,7 @@ class OutOfData:
     def table(self, title: str) -> Table:
         table = Table(title=title, title_justify="left", caption_justify="left")
         table.caption = (
-            "share of steps where no logged state is near, or where the action is far from every logged one nearby;\n"
+            "share of steps where no logged state is near, or where the action is far from every logged one nearby; "
             "up to 2% is usual; in logged states that a policy never gets to, it may do what nobody did there"
         )
         for column in ("limit", "seed", "in logged states", *([] if self.played is None else ["where it goes"])):
