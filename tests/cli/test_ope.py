@@ -46,6 +46,16 @@ def test_a_run_is_estimated_from_what_it_held_out(
     assert "<svg" in Path("own.svg").read_text()
     assert main(["estimate", "runs/own", "--device", "cpu", "--holdout", "0"]) == 0
     assert "trained on these very episodes" in " ".join(capsys.readouterr().out.split())
+    assert main(["estimate", "runs/own/policy.safetensors", "--device", "cpu"]) == 0
+    assert "These 12 episodes were held out" in " ".join(capsys.readouterr().out.split())
+    Path("alone").mkdir()
+    shutil.copy("runs/own/policy.safetensors", "alone/policy.safetensors")
+    other = make_small_data(seed=1)
+    other.save("other.hdf5")
+    assert main(["estimate", "runs/own", "alone/policy.safetensors", "--data", "other.hdf5", "--device", "cpu"]) == 0
+    assert "Whether the policies were trained on these episodes is not known." in " ".join(
+        capsys.readouterr().out.split()
+    )
     Path("own.hdf5").unlink()
     assert main(["estimate", "runs/own", "--device", "cpu"]) == 1
     assert "The data of runs/own are not at hand: name the log with --data." in capsys.readouterr().err

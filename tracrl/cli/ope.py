@@ -160,7 +160,8 @@ def _estimates(options: _LogOptions, stacks: Mapping[str, Policy]) -> Estimates:
     from tracrl.train.directory import RunDirectory
     from tracrl.train.its_data import held_out, trained_on
 
-    directories = [RunDirectory(path) for path in options.runs]
+    # A policy file that lies in a run directory is known by it.
+    directories = [RunDirectory(path if path.is_dir() else path.parent) for path in options.runs]
     configs = [directory.read_config() for directory in directories if directory.config.exists()]
     data = _log(options, next(iter(stacks.values())), configs)
     marks = [mark for config in configs for mark in trained_on(config)]
@@ -168,6 +169,8 @@ def _estimates(options: _LogOptions, stacks: Mapping[str, Policy]) -> Estimates:
         held = held_out(data, configs)
         if held is not None:
             data, marks = held, [str(config["data"]["fingerprint"]) for config in configs]
+    elif len(configs) < len(options.runs) and data.fingerprint not in marks:
+        marks = []  # of some runs it is not known what they were trained on
     estimates = estimate_policies(
         stacks,
         data,
