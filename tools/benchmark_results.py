@@ -25,8 +25,9 @@ from tracrl.data.summary import summarise
 from tracrl.files import replacing
 from tracrl.report.benchmark import benchmark_tables
 from tracrl.report.committed import COLUMNS, Committed, read_committed, read_table
-from tracrl.report.figures import plot_scatter, scored_suites
+from tracrl.report.figures import scored_suites
 from tracrl.report.groups import Overview, overview
+from tracrl.report.scatter import plot_scatter
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

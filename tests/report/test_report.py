@@ -120,7 +120,7 @@ def test_the_data_are_drawn_behind_the_policies_that_were_trained_on_them(tmp_pa
     for words in ("40 episodes in the data", "cost limit 10", "cost limit 40", "BC-All", "TraC"):
         assert words in told
     assert re.search(r"BallRun, limit 20: BC-All +0.80 +32.00", output), "few lines: one for each limit"
-    with pytest.raises(TracrlError, match=r"No run here was trained on BallRun \(fingerprint"):
+    with pytest.raises(TracrlError, match=r"No run on a task here was trained on BallRun \(fingerprint"):
         make_report([tmp_path / "runs"], tmp_path / "out", console, data=[ball_episodes(seed=1)])
     assert not (tmp_path / "out").exists()
 

@@ -17,12 +17,13 @@ from tracrl.report.collection import Collection, collect
 from tracrl.report.committed import is_committed, read_committed
 from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
 from tracrl.report.estimated import estimated_of, estimates_grid
-from tracrl.report.figures import name_of, plot_all
+from tracrl.report.figures import name_of, plot_all, scored_suites
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, Overview, find_ablations, overview
 from tracrl.report.limits import verdicts_grid
 from tracrl.report.own_data import own_data_grid
 from tracrl.report.page import make_page
+from tracrl.report.scatter import plot_scatter
 from tracrl.report.tables import (
     ablation_grid,
     main_grid,
@@ -64,9 +65,8 @@ def make_report(
     if out.exists() and not out.is_dir():
         raise TracrlError(f"{out} is a file; --out is the directory for the report.")
 
-    clouds = {f"data-{name_of(row)}": (row, episodes) for episodes in data for row in [row_of(found, episodes)]}
-
     tasks = found.of_tasks()
+    clouds = {f"data-{name_of(row)}": (row, episodes) for episodes in data for row in [row_of(tasks, episodes)]}
     if tasks.rows:
         grids["main-final"] = main_grid(tasks, "final")
         if any(result.best_rewards is not None for result in collection.results):
@@ -89,8 +89,10 @@ def make_report(
     _write(out / "tables" / "runs.csv", runs_csv(collection.results))
     if figures and tasks.rows:
         plot_all(tasks, ablations, out / "figures")
+        for suite in scored_suites(tasks):
+            plot_scatter(tasks, suite, out / "figures" / f"scatter-{suite}")
         for name, (row, episodes) in clouds.items():
-            plot_cloud(found, row, episodes, out / "figures" / name)
+            plot_cloud(tasks, row, episodes, out / "figures" / name)
     _write(out / "unreadable.txt", "".join(f"{sentence}\n" for sentence in collection.unreadable))
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values()), estimated))

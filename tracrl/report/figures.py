@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 
 from tracrl.files import replacing
 from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
-from tracrl.report.labels import place_labels
 from tracrl.report.results import Result
 from tracrl.report.run_figures import COLOURS as SEVEN
 from tracrl.report.run_figures import SAFE_COLOUR
@@ -23,11 +21,9 @@ from tracrl.study.studies import shown
 FORMATS = ("png", "svg")
 COLOURS = (*SEVEN, "#8A6D3B", "#7F3C8D", "#7B8A8B")  # the paper has eight methods, and two are newer
 SAFE, UNSAFE, PARTLY = COLOURS[2], COLOURS[1], COLOURS[4]
-_FARTHEST = 9.0
-"""the highest cost that has a place of its own in a scatter plot"""
-FEW_LIMITS = 3
+FEWLIMIT_LINES = 3
 """the protocol's: more of them make a curve"""
-_LIMIT = {"color": "0.35", "lw": 1, "ls": "--"}
+LIMIT_LINE = {"color": "0.35", "lw": 1, "ls": "--"}
 
 
 @contextmanager
@@ -55,17 +51,15 @@ def panels(
 
 
 def plot_all(found: Overview, ablations: Sequence[Ablation], directory: Path) -> None:
-    """Every figure that the runs allow."""
+    """Every figure of this file that the runs allow."""
     plot_solved(found, directory / "solved")
     plot_intervals(found, directory / "intervals")
-    for suite in scored_suites(found):
-        plot_scatter(found, suite, directory / f"scatter-{suite}")
     for row in found.rows:
         if not any(r.curve for c in found.columns for r in found.results.get((row, c), ())):
             continue
         plot_curves(found, row, directory / f"curves-{name_of(row)}")
     for row in found.rows:
-        if any(len(limits_of(found, row, column)) > FEW_LIMITS for column in found.columns):
+        if any(len(limits_of(found, row, column)) > FEWLIMIT_LINES for column in found.columns):
             plot_limits(found, row, directory / f"limits-{name_of(row)}")
     for ablation in ablations:
         plot_ablation(ablation, directory / f"ablation-{ablation.study}")
@@ -104,50 +98,6 @@ def plot_solved(found: Overview, path: Path) -> None:
             axes.set_xticks([0, 50, 100])
             axes.set_xlabel("per cent")
             axes.set_title(suite, fontsize=10)
-
-
-def plot_scatter(found: Overview, suite: str, path: Path) -> None:
-    """One panel a method, one labelled dot a task; the limit is at 1. Costs are drawn by their roots: what is near the
-    limit and what is far beyond it can both be read."""
-    columns = [c for c in found.columns if any((row, c) in found.results for row in found.rows if row.suite == suite)]
-    rows = [row for row in found.rows if row.suite == suite]
-    cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
-    across = min(3, len(columns))
-    down = math.ceil(len(columns) / across)
-    right = max([1.6, *(1.15 * min(cell.cost, _FARTHEST) for cell in cells.values())])
-    low, high = min([0.0, *(c.reward for c in cells.values())]), max([1.0, *(c.reward for c in cells.values())])
-    title = f"{suite}: one dot per {unit_of(rows)}, final policy"
-    if len(columns) > 1:  # a single panel is too narrow for it
-        title += "; green: safe at every limit, yellow: in the mean alone, red: unsafe"
-    most = max(sum((row, c) in cells for row in rows) for c in columns)
-    with panels(path, down, across, title, 4.2, 2.6 + 0.09 * most) as grid:
-        flat = [axes for line in grid for axes in line]
-        for axes in flat[len(columns) :]:
-            axes.set_visible(False)
-        for axes, column in zip(flat, columns, strict=False):
-            axes.set_xscale("function", functions=(_root, _square))
-            axes.set_xticks([tick for tick in (0, 0.25, 0.5, 1, 2, 4, 8) if tick <= right])
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.set_xlim(-0.02, right)
-            axes.set_ylim(low - 0.08, high + 0.08)
-            axes.axvspan(-0.02, 1, color=SAFE_COLOUR, lw=0, zorder=0)
-            axes.axvline(1, **_LIMIT, zorder=1)
-            axes.set_title(column.label, fontsize=9)
-            axes.set_xlabel("normalised cost (drawn by its root)", fontsize=8)
-            axes.grid(alpha=0.25)
-        for line in grid:
-            line[0].set_ylabel("normalised reward", fontsize=8)
-        flat[0].figure.draw_without_rendering()  # names are placed in the final layout
-        for axes, column in zip(flat, columns, strict=False):
-            there = [(row, cells[row, column]) for row in rows if (row, column) in cells]
-            # A cost far beyond the limit sits at the edge as a triangle instead of squeezing all others.
-            points = [(min(cell.cost, right * 0.97), cell.reward) for _, cell in there]
-            for (_, cell), (x, y) in zip(there, points, strict=True):
-                axes.scatter(
-                    x, y, s=30, color=SAFE if cell.safe else PARTLY if cell.solved else UNSAFE,
-                    marker=">" if cell.cost > right else "o", edgecolor="white", lw=0.7, zorder=3,
-                )  # fmt: skip
-            place_labels(axes, points, [row.label for row, _ in there])
 
 
 def plot_curves(found: Overview, row: Row, path: Path) -> None:
@@ -197,7 +147,7 @@ def plot_limits(found: Overview, row: Row, path: Path) -> None:
                     limits, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.13, lw=0
                 )
         highest = max(limit for column in found.columns for limit in limits_of(found, row, column))
-        costs.plot([0, highest], [0, highest], **_LIMIT)
+        costs.plot([0, highest], [0, highest], **LIMIT_LINE)
         for axes, name in ((rewards, "normalised reward"), (costs, "cost of an episode")):
             axes.set_xlabel("cost limit")
             axes.set_ylabel(name)
@@ -263,7 +213,7 @@ def plot_intervals(found: Overview, path: Path) -> None:
                 axes.set_ylim(-0.6, len(places) - 0.4)
                 axes.set_xlabel(f"{suite}: normalised {name}", fontsize=8)
                 axes.grid(alpha=0.25, axis="x")
-            right.axvline(1, **_LIMIT)
+            right.axvline(1, **LIMIT_LINE)
             right.axvspan(min(0.0, right.get_xlim()[0]), 1, color=SAFE_COLOUR, lw=0, zorder=0)
             right.set_yticklabels([])
 
@@ -326,16 +276,8 @@ def _finish_curves(rewards: Any, costs: Any) -> None:
         rewards.legend(frameon=False, fontsize=7)
 
 
-def _root(value: Any) -> Any:
-    return np.sign(value) * np.sqrt(np.abs(value))
-
-
-def _square(value: Any) -> Any:
-    return np.sign(value) * np.square(value)
-
-
 def _mark_safe(costs: Any) -> None:
     low, high = costs.get_ylim()
     costs.axhspan(min(0.0, low), 1, color=SAFE_COLOUR, lw=0, zorder=0)
-    costs.axhline(1, **_LIMIT)
+    costs.axhline(1, **LIMIT_LINE)
     costs.set_ylim(min(0.0, low), max(high, 1.1))
