@@ -24,8 +24,8 @@ def row_of(found: Overview, data: Episodes) -> Row:
         if row.fingerprint == data.fingerprint:
             return row
     raise TracrlError(
-        f"No run on a task here was trained on {data.name} (fingerprint {data.fingerprint}): --data names what runs were "
-        "trained on."
+        f"No run on a task here was trained on {data.name} (fingerprint {data.fingerprint}): --data names what they "
+        "were trained on."
     )
 
 
