@@ -127,7 +127,7 @@ def compare(task: str, out: Path, variant: str = "") -> dict[str, object]:
     values, errors = (part[chosen] for part in found.weighed())
     low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
     bound = values[:, 1] + quantile(0.9) * errors[:, 1]
-    fitted, played = found.fitted.mean(0)[chosen], found.of_model[chosen]
+    fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
     # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
     held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
     result: dict[str, object] = {

@@ -13,7 +13,7 @@ from tracrl.ope.fitting import fit
 from tracrl.ope.log import Log
 from tracrl.ope.model import Dynamics, LearnedModel
 from tracrl.ope.playing import Replays, replay
-from tracrl.ope.weighing import Opinions
+from tracrl.ope.weighing import Opinions, middle_half
 
 CPU = torch.device("cpu")
 
@@ -95,16 +95,20 @@ def test_the_model_weighs_what_it_brings_back() -> None:
     assert alone.weighed()[0][0, 1] == 20.0
 
 
-def test_members_weigh_what_they_are_worth() -> None:
-    logged = np.array([[0.0, 0.0], [1.0, 10.0], [2.0, 20.0]])
-    off = np.array([[0.1, 1.0], [0.1, 1.0], [0.1, 1.0]])
-    replays = Replays(np.stack([logged + off, logged - 3 * off]), logged)
-    np.testing.assert_allclose(replays.weights, [[0.9, 0.9], [0.1, 0.1]])
-    played = np.array([[[0.0, 10.0]], [[0.0, 30.0]]])
-    found = Opinions(np.full((1, 1, 2), np.nan), played, replays, np.zeros(1), np.array([1.0, 50.0]), 100.0)
-    assert found.weighed()[0][0, 1] == 12.0
-    # Two values that differ by 20, each as good as the other or not, have a variance of 200.
-    np.testing.assert_allclose(found.model_variance[0, 1], 200.0)
+def test_a_few_members_that_go_astray_count_for_nothing() -> None:
+    votes = np.array([3.0, 0.0, 1.0, 100.0])
+    assert middle_half(votes, np.full(4, 0.25)) == 2.0
+    # Half a vote at 0 and half a vote at 8: a quarter of either lies in the middle.
+    assert middle_half(np.array([8.0, 0.0]), np.array([0.5, 0.5])) == 4.0
+    assert middle_half(np.array([8.0, 0.0]), np.array([1.0, 0.0])) == 8.0
+
+
+def test_errors_of_episodes_partly_cancel_and_those_of_all_do_not() -> None:
+    logged = np.zeros((4, 2))
+    apart, together = np.array([[1.0, 2.0], [-1.0, -2.0]] * 2), np.array([[1.0, 2.0]] * 4)
+    at = np.zeros((1, 2))
+    np.testing.assert_allclose(Replays(apart[None], logged).variances(at), [[0.5, 2.0]])
+    np.testing.assert_allclose(Replays(together[None], logged).variances(at), [[1.0, 4.0]])
 
 
 def test_what_the_model_cannot_tell_from_nothing_is_nothing() -> None:
@@ -124,6 +128,6 @@ def test_of_a_few_replays_those_alone_that_are_near_tell_the_error() -> None:
     logged = np.stack([np.arange(30.0), np.repeat([0.0, 150.0], 15)], axis=1)
     off = np.stack([np.zeros(30), np.repeat([0.0, 50.0], 15) * np.tile([1, -1], 15)], axis=1)
     replays = Replays((logged + off)[None], logged)
-    errors = replays.errors(np.array([[0.0, 0.0], [0.0, 150.0]]))
-    assert errors[0, 1] < 1e-9
-    assert errors[1, 1] == pytest.approx(50.0)
+    variances = replays.variances(np.array([[0.0, 0.0], [0.0, 150.0]]))
+    assert variances[0, 1] < 1e-9
+    assert variances[1, 1] == pytest.approx(50.0**2 / 2)

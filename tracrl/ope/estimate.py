@@ -109,7 +109,7 @@ def estimate(
             "task": used.task,
         },
         notes=(note, *_remarks(stacks, found.replays.skill)),
-        opinions={"fqe": _opinion(found.fitted.mean(axis=0)), "model": _opinion(found.of_model)},
+        opinions={"fqe": _opinion(found.fitted.mean(axis=0)), "model": _opinion(found.played.mean(axis=0))},
         policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
         ood_in_log=tuple(share for one in stacks.values() for share in in_logged_states(one, log)),
     )

@@ -42,17 +42,10 @@ class Replays:
     """(episodes, 2)"""
 
     @property
-    def weights(self) -> Floats:
-        """(members, 2): what each member is worth against the others, the inverse of its mean squared error."""
-        error = np.square(self.replayed - self.logged).mean(axis=1)
-        worth = 1 / np.maximum(error, 1e-6 * self.logged.var(axis=0) + 1e-12)
-        share: Floats = worth / worth.sum(axis=0)
-        return share
-
-    @property
     def foretold(self) -> Floats:
         """(episodes, 2): by all members together"""
-        return np.einsum("mes,ms->es", self.replayed, self.weights)
+        together: Floats = self.replayed.mean(axis=0)
+        return together
 
     @property
     def skill(self) -> Floats:
@@ -67,15 +60,19 @@ class Replays:
         free = self.foretold[self.logged[:, 1] == 0, 1]
         return float(np.quantile(free, 0.9)) if len(free) else 0.0
 
-    def errors(self, values: Floats) -> Floats:
-        """(policies, 2): how far the model was off where it foretold about these ``values`` (policies, 2)."""
+    def variances(self, values: Floats) -> Floats:
+        """(policies, 2): of the model's error where it foretold about these ``values`` (policies, 2).
+
+        What is off on average counts in full. Of what differs from episode to episode half does: an estimate is a mean
+        of episodes, but those of one policy are alike.
+        """
         result, foretold = np.empty_like(values), self.foretold
         count = min(NEAREST, max(8, len(foretold) // 3))
         for signal in range(2):
             distance = np.abs(foretold[:, signal] - values[:, None, signal])
             nearest = np.argsort(distance, axis=1, kind="stable")[:, :count]
-            off = (foretold - self.logged)[:, signal]
-            result[:, signal] = np.sqrt(np.square(off[nearest]).mean(axis=1))
+            off = (foretold - self.logged)[nearest, signal]
+            result[:, signal] = np.square(off.mean(axis=1)) + off.var(axis=1) / 2
         return result
 
 

@@ -33,42 +33,44 @@ class Opinions:
     most_cost: float
     """of an episode"""
 
-    @property
-    def of_model(self) -> Floats:
-        """(policies, 2): of its members together"""
-        return np.einsum("mps,ms->ps", self.played, self.replays.weights)
-
-    @property
-    def model_variance(self) -> Floats:
-        """(policies, 2): between its members; a few of them show less of it than there is"""
-        weights = self.replays.weights[:, None]
-        spread = (weights * np.square(self.played - self.of_model)).sum(axis=0)
-        several = 1 - np.square(weights).sum(axis=0)
-        return np.where(several > 0, spread / np.maximum(several, 1e-3), 0.0)
-
     def weighed(self) -> tuple[Floats, Floats]:
         """(policies, 2) each: estimates and their standard errors.
 
-        The estimate is the mean of a mixture, the error its standard deviation. The model weighs what it is worth: the
-        share of the variance between logged episodes, not fitted to, that it brings back.
+        Members of the model and replicas of fitted Q evaluation vote. The model's votes weigh what it is worth
+        together: the share of the variance between logged episodes, not fitted to, that it brings back. The estimate
+        is the mean of the middle half of the votes, so that a few that went astray count for nothing. The error is the
+        standard deviation of the mixture.
         """
         alone = np.isnan(self.fitted[0])
         weight = np.where(alone, 1.0, self.replays.skill)
-        of_played = self.of_model
-        of_fitted = np.where(alone, of_played, self.fitted.mean(0))
-        mean = (1 - weight) * of_fitted + weight * of_played
+        of_model = self.played.mean(axis=0)
+        of_fitted = np.where(alone, of_model, self.fitted.mean(axis=0))
+        votes = np.concatenate([self.played, np.where(alone, 0.0, self.fitted)])
+        members, replicas = len(self.played), len(self.fitted)
+        estimate = middle_half(votes, np.stack([weight / members] * members + [(1 - weight) / replicas] * replicas))
         variance = (
             (1 - weight) * np.where(alone, 0.0, _variance(self.fitted))
-            + weight * (self.model_variance + self.replays.errors(of_played) ** 2)
-            + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_played) ** 2
+            + weight * (_variance(self.played) + self.replays.variances(of_model))
+            + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_model) ** 2
         )
         error = np.hypot(np.sqrt(variance), self.ood_shares[:, None] * self.anything)
+        cost, doubt = estimate[:, 1], error[:, 1]
         floor = min(max(self.replays.floor, FLOOR[0] * self.most_cost), FLOOR[1] * self.most_cost)
-        none = (of_played[:, 1] <= floor) & (mean[:, 1] <= 2 * error[:, 1])
+        none = (cost <= floor) & (cost <= 2 * doubt)
         # Below what the model tells apart from nothing all costs are the same; the error then holds the difference.
-        error[none, 1] = np.hypot(error[none, 1], mean[none, 1])
-        mean[none, 1] = 0.0
-        return mean, error
+        doubt[none] = np.hypot(doubt[none], cost[none])
+        cost[none] = 0.0
+        return estimate, error
+
+
+def middle_half(votes: Floats, shares: Floats) -> Floats:
+    """(votes, …) → (…): the mean of what lies between the quarters, each vote with its share of 1."""
+    order = np.argsort(votes, axis=0, kind="stable")
+    votes, shares = np.take_along_axis(votes, order, 0), np.take_along_axis(shares, order, 0)
+    upto = np.cumsum(shares, axis=0)
+    inside = np.clip(np.minimum(upto, 0.75) - np.maximum(upto - shares, 0.25), 0, None)
+    mean: Floats = (inside * votes).sum(axis=0) / inside.sum(axis=0)
+    return mean
 
 
 def _variance(opinions: Floats) -> Floats:
