@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.data.made_up import episodes_of
@@ -10,6 +12,7 @@ from tracrl.data.locate import load_dataset
 from tracrl.errors import TracrlError
 from tracrl.methods.foresight import Refusal, foresee
 from tracrl.methods.trac import TraC
+from tracrl.tasks.table import all_tasks
 from tracrl.train.fit import fit
 
 
@@ -69,6 +72,16 @@ def test_few_safe_episodes_are_a_warning_and_train(safe: int, more: str) -> None
     )
     with pytest.warns(UserWarning, match=f"Only {safe} segments are safe at cost limit 10, fewer than a batch of 96"):
         fit(TraC(updates=1, clone_updates=1), data, limits=[10])
+
+
+def test_the_settings_are_those_of_the_suite() -> None:
+    task = next(task for task in all_tasks().values() if task.suite == "MetaDrive")  # segments of a quarter
+    steps = [[0.0] * 8, [1.0] * 8] * 150
+    data = replace(episodes_of([[float(i)] * 8 for i in range(300)], steps), metadata={"task": task.name})
+    assert foreseen(data, 100).endswith("With --x 50 --y 50 it would not.")
+    assert list(foresee(data, [4])) == []
+    costly = replace(data, costs=data.costs + 1)
+    assert "No segment is safe at cost limit 1, of which 2 steps may spend 0.25" in foreseen(costly, 1)
 
 
 def test_little_to_avoid() -> None:

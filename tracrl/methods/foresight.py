@@ -54,9 +54,8 @@ def foresee(data: Episodes, limits: Sequence[float]) -> Iterator[Finding]:
 
 def _way_out(method: TraC, data: Episodes, limit: float) -> str:
     """With which settings it would train."""
-    if is_safe(data.total_costs, limit).any() and method.ratio == 1:
-        halved = replace(method, x=50.0, y=50.0)
-        return "With --x 50 --y 50 it would not." if _trains(halved, data, limit) else "No setting mends that."
+    if _trains(replace(method, x=50.0, y=50.0), data, limit):
+        return "With --x 50 --y 50 it would not."
     for ratio in SHORTER:
         shorter = replace(method, ratio=ratio)
         if ratio < method.ratio and _trains(shorter, data, limit):
@@ -65,6 +64,8 @@ def _way_out(method: TraC, data: Episodes, limit: float) -> str:
                 f"With --ratio {ratio:g} it would not: {parts.safe} of {len(parts.scaled_return)} segments of "
                 f"{parts.segments.horizon} steps keep to their share of it."
             )
+    if is_safe(data.total_costs, limit).any():
+        return "No setting mends that."
     enough = min(len(data), method.batch_size) - 1
     return (
         f"With --limits {np.sort(data.total_costs)[enough]:.4g} it would not: {enough + 1} episodes cost no more. "
