@@ -2,6 +2,7 @@
 
     python benchmarks/any_limit.py measure BallRun CarCircle --preset fast     # train and play what is not there yet
     python benchmarks/any_limit.py estimate BallRun CarCircle                  # what the log alone says of the policies
+    python benchmarks/any_limit.py speed BallRun                               # processor time of an update of both
     python benchmarks/any_limit.py table                                       # everything that is there, as Markdown
 
 Everything is kept below ``--out`` (runs/any-limit), a file for each task and variant, and what is there is not done
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import tracrl
 from tracrl.data.episodes import Episodes
@@ -28,12 +30,14 @@ from tracrl.data.partition import is_safe
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json, write_json
+from tracrl.methods.method import RunSpec
 from tracrl.ope.estimates import Estimates
 from tracrl.policies.any_limit import AnyLimitPolicy, LimitRangePolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.tasks.normalise import normalised_reward
 from tracrl.tasks.table import get_task
+from tracrl.train.stack import Stack
 
 LIMITS = (10.0, 20.0, 40.0)
 """that both are compared at"""
@@ -161,7 +165,7 @@ def estimate(task: str, variant: str, options: argparse.Namespace) -> str:
     data = episodes_of(task, options.data)
     began = time.monotonic()
     found = tracrl.estimate(
-        policy.over([limit for limit in INNER if limit >= lowest]),
+        policy.over([limit for limit in options.inner if limit >= lowest]),
         data,
         trained_on=[data.fingerprint],
         device=options.device,
@@ -214,10 +218,19 @@ def table(options: argparse.Namespace) -> None:
         best = [facts[task, "any"]["best_safe"][f"{limit:g}"] for limit in LIMITS]
         cells = [cell(scores.get((task, variant)), LIMITS) for variant in variants]
         print(f"| {task} | {np.mean([b for b in best if b is not None]):.3f} |", " | ".join(cells), "|")
-    shared = [task for task in tasks if all((task, v) in scores for v in variants)]
-    if shared:
-        means = [np.mean([summary(scores[task, v], LIMITS)[:2] for task in shared], axis=0) for v in variants]
-        print(f"| mean of {len(shared)} | |", " | ".join(f"{r:.3f} / {c:.2f}" for r, c in means), "|")
+    whole = [v for v in variants if all((task, v) in scores for task in tasks)]
+    means = {v: np.mean([summary(scores[task, v], LIMITS)[:2] for task in tasks], axis=0) for v in whole}
+    cells = [f"{means[v][0]:.3f} / {means[v][1]:.2f}" if v in means else "" for v in variants]
+    print("| mean | |", " | ".join(cells), "|")
+    print(
+        "\nIf the simulator chose inner limits, which no method may: each seed's best reward within the limit.\n"
+    )
+    chosen = [v for v in whole if v not in ("trac", MEAN)]
+    print("| task |", " | ".join(f"{v}" for v in chosen), "|")
+    print("|---|" + "---:|" * len(chosen))
+    for task in tasks:
+        print(f"| {task} |", " | ".join(f"{upper_bound(scores[task, v]):.3f}" for v in chosen), "|")
+    print("| mean |", " | ".join(f"{np.mean([upper_bound(scores[t, v]) for t in tasks]):.3f}" for v in chosen), "|")
     print("\nTraining time in seconds.\n")
     for task in tasks:
         times = [f"{v} {facts[task, v].get('training_seconds')}" for v in variants if (task, v) in facts]
@@ -230,6 +243,40 @@ def table(options: argparse.Namespace) -> None:
         print(f"| {task} |", " | ".join(cell(scores[task, "any"], (limit,)) for limit in limits), "|")
     for task in tasks:
         calibrated(options, task, scores[task, "any"])
+
+
+def upper_bound(scores: Scores) -> float:
+    """Mean reward over limits and seeds, each at the best of the played inner limits that keeps to the limit; NaN where
+    there is none."""
+    rewards, costs, seeds = scores.rewards.mean(1), scores.costs.mean(1), np.array(scores.seeds)
+    best = [
+        max(rewards[(seeds == seed) & (costs <= limit)], default=np.nan)
+        for limit in LIMITS
+        for seed in set(scores.seeds)
+    ]
+    return float(np.mean(best))
+
+
+def speed(task: str, options: argparse.Namespace) -> None:
+    """Processor time of an update of classification: three runs for every limit, nine of TraC; medians of blocks."""
+    data, cpu = episodes_of(task, options.data), torch.device("cpu")
+    nine = [RunSpec(limit, seed) for limit in LIMITS for seed in SEEDS]
+    contenders = {}
+    warnings.simplefilter("ignore")
+    for kind, runs in ((tracrl.TraC, nine), (tracrl.TraCAny, nine[:3])):
+        method = kind.preset(get_task(task).suite, options.preset)
+        stack = Stack(method, data, runs, cpu, threads=1)
+        stack.skip_to(method.clone_updates)
+        stack.update(2)
+        contenders[method.title] = stack
+    times: dict[str, list[float]] = {title: [] for title in contenders}
+    for _ in range(5):
+        for title, stack in contenders.items():
+            began = time.process_time()
+            stack.update(10)
+            times[title].append(100 * (time.process_time() - began))
+    trac, any_limit = (float(np.median(values)) for values in times.values())
+    print(f"{task}, {options.preset}: TraC {trac:.1f} ms, TraC-Any {any_limit:.1f} ms, {any_limit / trac:.2f} of it")
 
 
 def calibrated(options: argparse.Namespace, task: str, truth: Scores) -> None:
@@ -273,7 +320,7 @@ def cell(scores: Scores | None, limits: tuple[float, ...]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["measure", "estimate", "table"])
+    parser.add_argument("command", choices=["measure", "estimate", "speed", "table"])
     parser.add_argument("tasks", nargs="*", metavar="TASK")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
@@ -282,6 +329,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, help="in place of the preset's")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--inner", type=float, nargs="+", default=INNER, help="inner limits that are estimated")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--simulators", type=int, help="processes that play, for each job")
     parser.add_argument("--seconds", type=float, default=1e9)
@@ -289,6 +337,9 @@ def main() -> None:
     options.variants = options.variants or (["any"] if options.command == "estimate" else list(VARIANTS))
     if options.command == "table":
         table(options)
+    elif options.command == "speed":
+        for task in options.tasks:
+            speed(task, options)
     else:
         work(options)
 
