@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tracrl
 from tests.conftest import make_small_data
 from tracrl.cli import main
 from tracrl.data.hdf5 import write_hdf5
@@ -20,6 +21,7 @@ from tracrl.study.processes import Outside, outcome_of, start_worker
 from tracrl.study.store import Store
 from tracrl.train.directory import default_directory
 
+BUNDLED = Path(tracrl.__file__).parent / "data" / "bundled" / "BallRun.hdf5"
 TINY = "--limits 3 30 --seeds 0 --preset fast --set updates=20 hidden=[8] batch_size=4 --evaluations 1 --episodes 2"
 
 
@@ -99,6 +101,7 @@ def test_a_study_finds_what_train_has_trained(own: Path) -> None:
         ({"data": None, "env": EnvSpec("tiny_envs:Field")}, "add --data my.hdf5"),
         ({"env": EnvSpec("Field")}, "'Field'"),
         ({"data": Path("no/such.hdf5")}, r"no/such.hdf5"),
+        ({"data": BUNDLED, "env": EnvSpec("tiny_envs:Field")}, "holds episodes of BallRun.*leave out --env"),
         ({"collect_steps": 5}, "--collect-steps says how much to collect: add --collect"),
         ({"collect": True, "collect_steps": 0}, "--collect-steps is 0"),
     ],

@@ -182,6 +182,10 @@ def _own_data(
         raise TracrlError("--data is a file in place of the tasks' data: leave out --tasks and --suite.")
     env = None if env is None else EnvSpec.of(env)
     if (task := all_tasks().get(data.task or "")) is not None:
+        if env is not None and env.name != task.name:
+            raise TracrlError(
+                f"{data.file} holds episodes of {task.name}, which has its own simulator: leave out --env {env.name}."
+            )
         return _Subject(task.name, task.suite, task.limits, data, env)
     if not limits:
         raise TracrlError("Say which cost an episode may have: for example --limits 25 (tracrl data inspect helps).")
