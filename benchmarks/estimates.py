@@ -13,6 +13,7 @@ machine that is lent for minutes: after ``--seconds`` it compares what is there.
 from __future__ import annotations
 
 import argparse
+import csv
 import heapq
 import json
 import multiprocessing
@@ -204,6 +205,17 @@ def show(result: dict[str, object]) -> None:
         print("".join(f"{value:>9g}" if isinstance(value, float) else f"{value:<14}" for value in one.values()))
 
 
+def append(result: dict[str, object], path: Path) -> None:
+    each: list[dict[str, object]] = result["each"]  # type: ignore[assignment]
+    rows = [{"task": result["task"], "device": result["device"], "episodes": result["episodes"], **one} for one in each]
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
 def everything(tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float) -> None:
     """Policies and truth on a process a core, estimates beside them, one task after the other."""
     started = time.monotonic()
@@ -285,6 +297,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
+    parser.add_argument("--csv", type=Path, help="compare: a line for each policy is added to this file")
     chosen = parser.parse_args()
     if chosen.what == "all":
         everything(chosen.tasks, chosen.out, chosen.device, chosen.seconds, chosen.episodes, chosen.share)
@@ -292,7 +305,9 @@ def main() -> None:
         if chosen.what == "measure":
             measure(task, chosen.out, chosen.device)
         elif chosen.what == "compare":
-            show(compare(task, chosen.out))
+            show(result := compare(task, chosen.out))
+            if chosen.csv:
+                append(result, chosen.csv)
         for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
             if chosen.what == "policies":
                 train(task, chosen.out, name, chosen.share)
