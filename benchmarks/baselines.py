@@ -141,6 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    before = record.facts(options.device)
     device, data = torch.device(options.device), made_up()
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}, batch {BATCH} (cdt {options.sequences} x 10), {options.clock} ms")
@@ -168,7 +169,7 @@ def main() -> None:
     if options.out:
         settings = {"batch": BATCH, "sequences": options.sequences, "clock": options.clock}
         settings |= {"threads": torch.get_num_threads(), "blocks": options.blocks}
-        record.save(options.out, "baselines", settings, results, options.device)
+        record.save(options.out, "baselines", before, settings, results)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,11 @@ def facts(device: str = "cpu") -> dict[str, Any]:
     }
 
 
-def save(path: Path, benchmark: str, settings: Mapping[str, Any], ms: Mapping[str, Any], device: str = "cpu") -> None:
-    """``ms`` are milliseconds, by whatever names, one below the other."""
-    measured = {"benchmark": benchmark, **facts(device), "settings": dict(settings), "ms": ms}
+def save(
+    path: Path, benchmark: str, before: Mapping[str, Any], settings: Mapping[str, Any], ms: Mapping[str, Any]
+) -> None:
+    """``before`` are the facts from before it began, ``ms`` milliseconds, by whatever names, one below the other."""
+    measured = {"benchmark": benchmark, **before, "settings": dict(settings), "ms": ms}
     path.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
 
 

@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a block")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     options = parser.parse_args()
+    before = record.facts(options.device)
     device = torch.device(options.device)
     names = options.shapes or (["BallRun", "PointGoal1"] if device.type == "cpu" else list(SHAPES))
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU cores"
@@ -206,7 +207,7 @@ def main() -> None:
     results = {name: measure(SHAPES[name], device, options.blocks, options.seconds) for name in names}
     if options.out:
         settings = {"batch": BATCH, "threads": torch.get_num_threads(), "blocks": options.blocks}
-        record.save(options.out, "trac_update", settings, results, options.device)
+        record.save(options.out, "trac_update", before, settings, results)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def test_what_makes_two_files_hard_to_compare_is_said() -> None:
 
 
 def test_a_record_says_where_and_at_which_commit(tmp_path: Path) -> None:
-    record.save(tmp_path / "one.json", "baselines", {"batch": 512}, {"bc-all": NINE})
+    record.save(tmp_path / "one.json", "baselines", record.facts(), {"batch": 512}, {"bc-all": NINE})
     stored = json.loads((tmp_path / "one.json").read_text())
     assert stored["ms"] == {"bc-all": NINE}
     assert stored["machine"]

@@ -105,8 +105,9 @@ class _BlockedMLP(torch.autograd.Function):
         of_x = torch.zeros_like(x) if need_x else None
         of_weights = [torch.zeros_like(w, dtype=x.dtype) for w in weights] if need_layers else []
         of_biases = [x.new_zeros(len(w), 1, w.shape[2]) for w in weights] if need_layers else []
-        slope = torch.ops.aten.tanh_backward if ctx.tanh else _relu_backward
         rows, multiplied = x.shape[1], weights[0].dtype
+        # Slopes of one block of one network, in memory that all of them share and that stays in the cache.
+        slopes = [h.new_empty(min(rows, ROWS), h.shape[2]) for h in hidden]
         for g in range(len(weights[0])):
             run = g // ctx.members
             for start in range(0, rows, ROWS):
@@ -118,7 +119,8 @@ class _BlockedMLP(torch.autograd.Function):
                         _add_product(of_weights[i][g], before.t(), delta)
                         of_biases[i][g].add_(delta.sum(0, dtype=x.dtype))
                     if i:
-                        delta = slope(delta @ weights[i][g].t(), before)
+                        delta = torch.mm(delta, weights[i][g].t(), out=slopes[i - 1][: len(delta)])
+                        _times_slope(delta, before, ctx.tanh)
                     elif of_x is not None:
                         _add_product(of_x[run, part], delta, weights[0][g].t())
         of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
@@ -137,5 +139,9 @@ def _add_product(to: Tensor, a: Tensor, b: Tensor) -> None:
         to.add_(a @ b)
 
 
-def _relu_backward(gradient: Tensor, result: Tensor) -> Tensor:
-    return torch.ops.aten.threshold_backward(gradient, result, 0)
+def _times_slope(gradient: Tensor, result: Tensor, tanh: bool) -> None:
+    """In place: times the slope of the activation, which its result tells."""
+    if tanh:
+        torch.ops.aten.tanh_backward.grad_input(gradient, result, grad_input=gradient)
+    else:
+        torch.ops.aten.threshold_backward.grad_input(gradient, result, 0, grad_input=gradient)
