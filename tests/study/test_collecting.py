@@ -31,7 +31,7 @@ from tracrl.study.store import Outcome, Store
 
 LINE = (
     "study main --tasks DroneRun --methods bc-safe --limits 10 --seeds 0 --preset fast --evaluations 1 --episodes 1 "
-    "--set updates=20 hidden=[8] batch_size=4 --collect --collect-steps 4000 --collect-episodes 20"
+    "--set updates=20 hidden=[8] batch_size=4 --collect --collect-steps 2000 --collect-episodes 12"
 )
 
 
@@ -50,7 +50,7 @@ def test_a_study_that_is_killed_while_it_collects_goes_on_and_ends_with_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "runs"
-    spec = CollectionSpec.of("DroneRun", 4000, 20)
+    spec = CollectionSpec.of("DroneRun", 2000, 12)
     assert Path(spec.file) == Path(os.environ["DSRL_DATASET_DIR"]) / "DroneRun.hdf5", "where data are looked for"
     assert main([*LINE.split(), "--out", str(out), "--plan"]) == 0
     told = capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_a_study_that_is_killed_while_it_collects_goes_on_and_ends_with_a_table(
     assert "Going on after" in (out / "study" / "DroneRun-data" / "log.txt").read_text()
     assert "Normalised reward and cost, final policy" in second.stdout
     data = load_dataset("DroneRun")
-    assert len(data) == 20
+    assert len(data) == 12
     assert main([*LINE.split(), "--out", str(out)]) == 0
     third = capsys.readouterr().out
     assert "main: 1 stack, 1 of them done already" in third
@@ -84,7 +84,7 @@ def test_a_study_that_is_killed_while_it_collects_goes_on_and_ends_with_a_table(
     with (tmp_path / "report" / "tables" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["fingerprint"] for row in rows} == {data.fingerprint}
-    assert "tracrl collect DroneRun --steps=4000 --episodes=20" in rows[0]["data"]
+    assert "tracrl collect DroneRun --steps=2000 --episodes=12" in rows[0]["data"]
 
 
 def test_data_that_cannot_be_collected_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
