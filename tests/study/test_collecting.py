@@ -28,6 +28,8 @@ from tracrl.study.local import Machine
 from tracrl.study.measured import Measurement, Rates
 from tracrl.study.plan import make_plan
 from tracrl.study.store import Outcome, Store
+from tracrl.study.typical import STEPS_PER_SECOND
+from tracrl.tasks.table import all_tasks
 
 LINE = (
     "study main --tasks DroneRun --methods bc-safe --limits 10 --seeds 0 --preset fast --evaluations 1 --episodes 1 "
@@ -123,15 +125,26 @@ def test_the_plan_adds_up_each_kind_of_work_by_hand(tmp_path: Path) -> None:
     )
     told = estimate(plan, Store(tmp_path / "runs"), "cpu", 2)
     assert list(told.kinds) == ["collecting", "training", "evaluating"]
-    assert told.collecting.seconds == pytest.approx(2e6 * (1 / 3806 + 0.0004) / 2)
+    speed = STEPS_PER_SECOND["PointCircle1"]
+    assert told.collecting.seconds == pytest.approx(2e6 * (1 / speed + 0.0004) / 2)
     trac, cloning = plan.stacks
     rows = trac.method.batch_size * trac.method.ratio * 500  # type: ignore[attr-defined]
     updates = 9 * trac.method.updates * rows * 8.5e-6 + 9 * cloning.method.updates * 0.0044
     assert told.training.seconds == pytest.approx(updates / 2)
-    assert told.evaluating.seconds == pytest.approx(2 * 12 * 9 * 20 * 500 / 3806 / 2)
+    assert told.evaluating.seconds == pytest.approx(2 * 12 * 9 * 20 * 500 / speed / 2)
     assert {work.source for work in told.kinds.values()} == {"by the table of another machine"}
     on_a_gpu = estimate(plan, Store(tmp_path / "runs"), "cuda", 2)
     assert (on_a_gpu.training.seconds, on_a_gpu.training.source) == (0.0, "unknown")
+
+
+def test_the_table_of_speeds_is_that_of_the_docs() -> None:
+    """The last column of docs/simulators.md: whole episodes, as they are played now."""
+    docs = (Path(__file__).parents[2] / "docs" / "simulators.md").read_text()
+    lines = docs.partition("## Speed")[2].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    measured = {row[0]: int(row[-1].replace(",", "")) for row in rows if row[0] in STEPS_PER_SECOND and len(row) == 7}
+    assert measured == STEPS_PER_SECOND
+    assert set(measured) == set(all_tasks())
 
 
 def test_where_numbers_come_from_in_words() -> None:

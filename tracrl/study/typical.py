@@ -15,10 +15,10 @@ from tracrl.tasks.table import all_tasks, get_task
 
 STEPS_PER_SECOND = {
     "AntCircle": 1153, "AntRun": 1454, "BallCircle": 3970, "BallRun": 4857, "CarCircle": 1002, "CarRun": 1431,
-    "DroneCircle": 1976, "DroneRun": 2674, "CarButton1": 475, "CarButton2": 392, "CarCircle1": 2507,
-    "CarCircle2": 2107, "CarGoal1": 1205, "CarGoal2": 404, "CarPush1": 887, "CarPush2": 675, "PointButton1": 538,
-    "PointButton2": 465, "PointCircle1": 3806, "PointCircle2": 3627, "PointGoal1": 1585, "PointGoal2": 474,
-    "PointPush1": 1036, "PointPush2": 999, "AntVelocity": 3338, "HalfCheetahVelocity": 19507, "HopperVelocity": 9381,
+    "DroneCircle": 1976, "DroneRun": 2674, "CarButton1": 1006, "CarButton2": 876, "CarCircle1": 2545,
+    "CarCircle2": 2127, "CarGoal1": 1604, "CarGoal2": 638, "CarPush1": 1046, "CarPush2": 1015, "PointButton1": 1852,
+    "PointButton2": 1156, "PointCircle1": 5688, "PointCircle2": 4760, "PointGoal1": 2874, "PointGoal2": 810,
+    "PointPush1": 1788, "PointPush2": 1648, "AntVelocity": 3338, "HalfCheetahVelocity": 19507, "HopperVelocity": 9381,
     "SwimmerVelocity": 14791, "Walker2dVelocity": 7721, "easysparse": 411, "easymean": 314, "easydense": 282,
     "mediumsparse": 481, "mediummean": 408, "mediumdense": 322, "hardsparse": 539, "hardmean": 465, "harddense": 359,
 }  # fmt: skip
