@@ -222,9 +222,7 @@ def table(options: argparse.Namespace) -> None:
     means = {v: np.mean([summary(scores[task, v], LIMITS)[:2] for task in tasks], axis=0) for v in whole}
     cells = [f"{means[v][0]:.3f} / {means[v][1]:.2f}" if v in means else "" for v in variants]
     print("| mean | |", " | ".join(cells), "|")
-    print(
-        "\nIf the simulator chose inner limits, which no method may: each seed's best reward within the limit.\n"
-    )
+    print("\nIf the simulator chose inner limits, which no method may: each seed's best reward within the limit.\n")
     chosen = [v for v in whole if v not in ("trac", MEAN)]
     print("| task |", " | ".join(f"{v}" for v in chosen), "|")
     print("|---|" + "---:|" * len(chosen))
