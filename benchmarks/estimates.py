@@ -7,7 +7,7 @@
     python benchmarks/estimates.py all BallRun CarCircle        # all of it, over all cores, estimates on --device
 
 Everything is kept below ``--out`` (runs/estimates), and what is there already is not done again. ``all`` is for a
-machine that is lent for minutes: after ``--seconds`` it compares what is there.
+machine that is rented for minutes: after ``--seconds`` it compares what is there.
 """
 
 from __future__ import annotations

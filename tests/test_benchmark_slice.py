@@ -1,4 +1,4 @@
-"""A slice of the benchmark: what it runs, and what a lent machine gives back."""
+"""A slice of the benchmark: what it runs, and what a rented machine gives back."""
 
 from __future__ import annotations
 

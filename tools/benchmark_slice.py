@@ -6,7 +6,7 @@ Everything lies in WORK, and the same command goes on where it stopped. ``--coll
 or with ``:BITS`` of the observations at its end, makes the data of a task; ``--train TASK`` takes those at hand. Each
 task is trained by the ``--stacks`` with three seeds at its limits, and every final policy plays 20 episodes. At the end
 ``--out`` holds ``results.tar.gz``: run directories without policies and checkpoints, what the data hold, and how long
-each job took; and, as far as a lent machine gives back files, the data to ``--keep`` in parts, then policies.
+each job took; and, as far as a rented machine gives back files, the data to ``--keep`` in parts, then policies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
 LATER = ("trac:full",)
 BITS = 24
 FILES, TOGETHER, PART = 8, 62 * 2**20, 15 * 2**20
-"""What a lent machine gives back: so many files, so many bytes, and in one file."""
+"""What a rented machine gives back: so many files, so many bytes, and in one file."""
 
 
 @dataclass
