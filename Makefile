@@ -32,7 +32,7 @@ $(VENV)/.sims: $(VENV)/.package tracrl/envs/simulators.py
 demo: $(VENV)/.bullet  ## three methods on one data set at three cost limits, played in PyBullet: a table and a picture
 	$(BIN)/tracrl study main --tasks CarRun --methods bc-all bc-safe trac --preset fast --seeds 0 \
 		--set trac.updates=2500 --evaluations 1 --workers 1 --out demo
-	$(BIN)/tracrl report demo --data CarRun
+	$(BIN)/tracrl report demo --data CarRun --quiet
 
 test: lint $(VENV)/.sims  ## run the tests (with ruff and mypy first)
 	$(BIN)/python -m pytest -n 2

@@ -157,6 +157,16 @@ def test_the_command_prints_the_table_and_where_the_rest_is(runs: Path, tmp_path
     assert f"note: {unfinished} is not finished" in result.stdout
     assert f"Page: {tmp_path / 'out' / 'report.html'}" in result.stdout
     assert (tmp_path / "out" / "report.html").exists()
+    result = subprocess.run(
+        [sys.executable, "-m", "tracrl.cli", *words, "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "BC-All" not in result.stdout
+    assert result.stdout.startswith("note: ")
+    assert f"Page: {tmp_path / 'out' / 'report.html'}" in result.stdout
 
 
 def test_a_damaged_run_is_listed_and_the_report_is_written(runs: Path, tmp_path: Path) -> None:

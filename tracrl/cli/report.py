@@ -20,11 +20,14 @@ class ReportOptions:
     """where the report goes; without it, report/ below the first path"""
     data: tuple[str, ...] = ()
     """data that runs were trained on (a task's name or a file): their episodes are drawn behind the policies"""
+    quiet: bool = False
+    """print no tables: they are in the files"""
 
 
 def report(options: ReportOptions) -> int:
     from tracrl.data.locate import load_dataset
     from tracrl.report.build import make_report
 
-    make_report(options.paths, options.out, console, data=[load_dataset(source) for source in options.data])
+    data = [load_dataset(source) for source in options.data]
+    make_report(options.paths, options.out, console, data=data, quiet=options.quiet)
     return 0

@@ -43,10 +43,12 @@ def make_report(
     *,
     figures: bool = True,
     data: Sequence[Episodes] = (),
+    quiet: bool = False,
 ) -> Path:
     """Write the report below ``out`` and show the main table; the page's path.
 
-    ``data``: episodes that runs were trained on, drawn behind the policies.
+    ``data``: episodes that runs were trained on, drawn behind the policies. ``quiet``: no tables, only what is to be
+    noted and where everything is.
     """
     if written_down := [path for path in paths if is_committed(path)]:
         if len(paths) > 1:
@@ -101,7 +103,7 @@ def make_report(
     if "verdicts" in grids and len(grids["verdicts"].lines) <= FEW_LINES:
         shown.add("verdicts")
     for i, (name, grid) in enumerate(grids.items()):
-        if i == 0 or name in shown or name.startswith("ablation-"):
+        if not quiet and (i == 0 or name in shown or name.startswith("ablation-")):
             console.print("" if i == 0 else "\n", end="")
             grid.show(console)
     for sentence in collection.unreadable:
