@@ -87,8 +87,9 @@ def test_inner_limits_are_chosen_from_the_log_alone(
     monkeypatch.setattr("tracrl.ope.estimate.CPU", SHORT)
     make_small_data().save("own.hdf5")
     words = ["trac-any", "--data", "own.hdf5", "--limits", "2", "9", "--seeds", "0", "1", "--device", "cpu"]
-    assert train([*words, "--no-eval", "--calibrate", "--out", "run", *TINY]) == 0
+    assert train([*words, "--no-eval", "--calibrate", "--holdout", "0.3", "--out", "run", *TINY]) == 0
     said = " ".join(capsys.readouterr().out.split())
+    assert "episodes were held out: the policies were not trained on them" in said
     assert "Inner limits, chosen from the log alone" in said
     assert "Assumed: episodes begin" in said
     kept = json.loads(Path("run/calibration.json").read_text())

@@ -43,7 +43,7 @@ class TrainOptions(DataOptions):
     strict: Flag = False
     """a training that looks dead (one action everywhere, no better than chance) is an error, not a warning"""
     holdout: float | None = None
-    """train on all but this share of the episodes, such as 0.1: `tracrl estimate` then uses those held out"""
+    """train on all but this share of the episodes, such as 0.1: estimates then use those held out"""
     calibrate: Flag = False
     """trac-any: for each limit, choose from the log alone the inner limit whose estimated cost is at most that limit"""
     out: Path | None = None
@@ -86,11 +86,11 @@ def train(arguments: Sequence[str]) -> int:
     # The suite follows the task, however it is found; where it is named, settings are judged before data are read.
     named = None if options.task is None else get_task(options.task)
     read = None if named else _training_data(options)
-    task = named if read is None else read.known_task
+    task = named if read is None else read[0].known_task
     suite = task.suite if task else "Bullet"
     method = kind.preset(suite, options.preset, **changes)
     checked("--episodes", options.episodes, EpisodeCount)
-    data = read or _training_data(options)
+    data, held_out = read or _training_data(options)
     limits = options.limits or _limits_of(data)
     own_units = standardise_or_not(options.standardise, data)
     out = options.out or default_directory(method, data, limits, options.seeds, own_units)
@@ -121,13 +121,15 @@ def train(arguments: Sequence[str]) -> int:
     )
     show_run(out)
     if options.calibrate:
-        calibrate(run.policy, data, limits, out, options.device)
+        calibrate(run.policy, data if held_out is None else held_out, data, limits, out, options.device)
     if run.scores is None and data.task is not None:
         console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out} --save")
     return 0
 
 
-def calibrate(policy: Policy, data: Episodes, limits: Sequence[float], out: Path, device: str) -> None:
+def calibrate(
+    policy: Policy, log: Episodes, trained: Episodes, limits: Sequence[float], out: Path, device: str
+) -> None:
     """Choose the inner limits of a finished run's policies from the log alone, and keep what was chosen."""
     from tracrl.files import write_json
     from tracrl.ope.estimate import estimate
@@ -139,8 +141,8 @@ def calibrate(policy: Policy, data: Episodes, limits: Sequence[float], out: Path
     assert isinstance(policy, AnyLimitPolicy)
     estimates = estimate(
         candidates(policy, limits),
-        data,
-        trained_on=[data.fingerprint],
+        log,
+        trained_on=[trained.fingerprint],
         device=device,
         progress=lambda text: say_aside(f"{text} ..."),
     )
@@ -152,7 +154,8 @@ def calibrate(policy: Policy, data: Episodes, limits: Sequence[float], out: Path
     console.print(f"Calibrated policies: {directory.calibrated}", soft_wrap=True)
 
 
-def _training_data(options: TrainOptions) -> Episodes:
+def _training_data(options: TrainOptions) -> tuple[Episodes, Episodes | None]:
+    """The episodes to train on, and those held out."""
     from tracrl.data.holdout import split
     from tracrl.data.locate import load_dataset
 
@@ -162,10 +165,10 @@ def _training_data(options: TrainOptions) -> Episodes:
     assert source is not None
     data = load_dataset(source, task=options.task, **options.reading())
     if options.holdout is None:
-        return data
+        return data, None
     rest, held = split(data, options.holdout)
     console.print(f"{len(held)} of {len(data)} episodes are held out of the training.")
-    return rest
+    return rest, held
 
 
 def _limits_of(data: Episodes) -> tuple[float, ...]:
