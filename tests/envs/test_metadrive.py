@@ -178,6 +178,10 @@ def test_mend_force_destroy_is_still_needed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_mend_seed_traffic_is_still_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadrive, "seed_traffic", lambda *_: None)
     env = make_env("easydense")
-    digests = {play(env, 3, 40).digest for _ in range(3)}
+    digests: set[str] = set()
+    for _ in range(12):  # about every fourth episode meets no traffic, and those are alike
+        digests.add(play(env, 3, 40).digest)
+        if len(digests) > 1:
+            break
     env.close()
     assert len(digests) > 1, "the traffic obeys the seed now: drop seed_traffic"
