@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracrl.envs.environment import Environment
 from tracrl.envs.play import Actor, actor_seed_of, play
-
-if TYPE_CHECKING:
-    from tracrl.evaluation.evaluate import Evaluator
-    from tracrl.policies.base import Policy
+from tracrl.evaluation.evaluate import Evaluator, episode_seeds
+from tracrl.policies.base import Policy
 
 Floats = NDArray[np.float64]
 EPISODES = 3
@@ -56,8 +54,6 @@ class _Watched:
 
 def visited_steps(evaluator: Evaluator, policy: Policy, episodes: int = EPISODES) -> list[Floats]:
     """For each policy the steps of its first episodes in an evaluation, one behind the other."""
-    from tracrl.evaluation.evaluate import episode_seeds
-
     evaluator.check(policy)
     seeds = episode_seeds(evaluator.seed, min(episodes, evaluator.episodes))
     orders = [VisitedEpisode(place, seed) for place in range(len(policy)) for seed in seeds]

@@ -60,7 +60,7 @@ class Calibration:
         for column in ("limit", "seed", "inner limit", "cost", f"at most ({self.confidence:.0%})", "return", "shown"):
             table.add_column(column, justify="right")
         for c in self.choices:
-            said = "yes" if c.shown else "NO: acts at the limit itself"
+            said = "yes" if c.shown else "NO: acts at the limit itself, or the nearest it knows"
             numbers = (f"{c.cost:.1f}", f"{c.cost_bound:.1f}", f"{c.estimated_return:.1f}")
             table.add_row(f"{c.limit:g}", str(c.seed), f"{c.inner:g}", *numbers, said, style=None if c.shown else "red")
         return table
