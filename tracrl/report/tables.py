@@ -39,6 +39,8 @@ def main_grid(found: Overview, policy: Literal["final", "best"]) -> Grid:
             marks = [found.marks.get((row, column), "") for column in found.columns]
             lines.append(_line(row.label, [cells[row, column] for column in found.columns], marks))
         for common, columns in found.compared(suite):
+            if len(common) == 1:
+                continue  # one task's numbers once more
             means = [
                 Cell.average([cells[row, column] for row in common]) if column in columns else None
                 for column in found.columns
@@ -70,8 +72,9 @@ def published_grid(found: Overview) -> Grid:
         rows = list({row.task: row for row in found.rows if row.suite == suite}.values())
         cells = {(row.task, t): _as_cell(known.get((row.task, t))) for row in rows for t in titles}
         lines += [_line(row.task, [cells[row.task, t] for t in titles]) for row in rows]
-        means = [Cell.average([cells[row.task, t] for row in rows]) for t in titles]
-        lines.append(_line(average_label(suite, rows), means, average=True))
+        if len(rows) > 1:
+            means = [Cell.average([cells[row.task, t] for row in rows]) for t in titles]
+            lines.append(_line(average_label(suite, rows), means, average=True))
     return Grid(
         title=f"As published, for comparison ({CITATION})",
         caption=("Printed in the paper, not computed by us: DSRL's data, 3 limits × 3 seeds × 20 episodes.",),
