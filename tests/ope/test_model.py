@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -130,4 +132,24 @@ def test_of_a_few_replays_those_alone_that_are_near_tell_the_error() -> None:
     replays = Replays((logged + off)[None], logged)
     variances = replays.variances(np.array([[0.0, 0.0], [0.0, 150.0]]))
     assert variances[0, 1] < 1e-9
-    assert variances[1, 1] == pytest.approx(50.0**2 / 2)
+    # All 15 are equally near, eight above and seven below.
+    assert variances[1, 1] == pytest.approx((50 / 15) ** 2 + (50.0**2 - (50 / 15) ** 2) / 2)
+
+
+def test_at_a_cost_of_nothing_far_replays_lend_it_little_of_their_errors() -> None:
+    """Off by half of what is foretold: at 0 all neighbours lie above it."""
+    foretold = np.stack([np.zeros(60), np.arange(60.0)], axis=1)
+    nothing, middle = Replays(foretold[None], foretold / 2).variances(np.array([[0.0, 0.0], [0.0, 30.0]]))[:, 1]
+    flat = np.arange(20.0) / 2
+    assert nothing < (flat.mean() ** 2 + flat.var() / 2) / 2
+    assert middle == pytest.approx(15.0**2, rel=0.05)
+
+
+def test_of_spread_and_replays_the_larger_is_the_error() -> None:
+    """What members disagree on is a part of what they were off by before: it does not count twice."""
+    exact = opinions([0.0, 10.0, 20.0], [10.0], [10.0])
+    apart = np.stack([exact.played[0] - [0.0, 3.0], exact.played[0] + [0.0, 3.0]])
+    assert replace(exact, played=apart).weighed()[1][0, 1] == pytest.approx(18**0.5)
+    off = opinions([-6.0, 4.0, 14.0], [10.0], [10.0])
+    weight = off.replays.skill[1]
+    assert replace(off, played=apart).weighed()[1][0, 1] == pytest.approx((weight * 6.0**2) ** 0.5)

@@ -18,7 +18,7 @@ from tracrl.policies.base import Policy
 Floats = NDArray[np.float64]
 SHOWN = 10
 """episodes of each policy whose states are kept"""
-NEAREST = 30
+NEAREST = 20
 """replays that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
 
 
@@ -64,15 +64,19 @@ class Replays:
         """(policies, 2): of the model's error where it foretold about these ``values`` (policies, 2).
 
         What is off on average counts in full. Of what differs from episode to episode half does: an estimate is a mean
-        of episodes, but those of one policy are alike.
+        of episodes, but those of one policy are alike. The nearer a replay, the more it counts (Cleveland's tricube
+        weights): at a cost of 0 all neighbours lie on one side, and far ones would lend their errors to it.
         """
         result, foretold = np.empty_like(values), self.foretold
-        count = min(NEAREST, max(8, len(foretold) // 3))
+        count = min(NEAREST, max(8, len(foretold) // 3), len(foretold))
         for signal in range(2):
             distance = np.abs(foretold[:, signal] - values[:, None, signal])
-            nearest = np.argsort(distance, axis=1, kind="stable")[:, :count]
-            off = (foretold - self.logged)[nearest, signal]
-            result[:, signal] = np.square(off.mean(axis=1)) + off.var(axis=1) / 2
+            reach = np.sort(distance, axis=1)[:, count - 1, None] * (1 + 1e-4) + 1e-9
+            share = np.clip(1 - (distance / reach) ** 3, 0, None) ** 3
+            share /= share.sum(axis=1, keepdims=True)
+            off = (foretold - self.logged)[:, signal]
+            mean = share @ off
+            result[:, signal] = np.square(mean) + (share * np.square(off - mean[:, None])).sum(axis=1) / 2
         return result
 
 

@@ -50,7 +50,8 @@ class Opinions:
         estimate = middle_half(votes, np.stack([weight / members] * members + [(1 - weight) / replicas] * replicas))
         variance = (
             (1 - weight) * np.where(alone, 0.0, _variance(self.fitted))
-            + weight * (_variance(self.played) + self.replays.variances(of_model))
+            # What members disagree on is a part of what they were off for logged episodes: the larger counts.
+            + weight * np.maximum(_variance(self.played), self.replays.variances(of_model))
             + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_model) ** 2
         )
         error = np.hypot(np.sqrt(variance), self.ood_shares[:, None] * self.anything)
