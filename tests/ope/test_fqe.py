@@ -10,6 +10,7 @@ import torch
 from tests.ope.chain import STEPS, chain_log, chain_policy, exact
 from tracrl.data.episodes import Episodes
 from tracrl.ope.acting import actions_of
+from tracrl.ope.fitting import fit
 from tracrl.ope.fqe import FQE, FittedQ
 from tracrl.ope.log import Log
 
@@ -21,8 +22,7 @@ def fitted(data: Episodes, ways: list[list[bool]], settings: FQE = SMALL, replic
     """(replicas, policies, 2): mean over the first states."""
     log = Log.of(data, torch.device("cpu"))
     learner = FittedQ(settings, log, actions_of(chain_policy(ways), log.observations), replicas)
-    for _ in range(settings.updates):
-        learner.learn()
+    fit(learner)
     return learner.values().mean(2).numpy()
 
 

@@ -43,7 +43,7 @@ def late_log(episodes: int = 120, steps: int = 12) -> Episodes:
 def skill(past: int) -> np.ndarray:
     settings = Dynamics(updates=250, batch_size=256, hidden=(64, 64), lr=5e-3, past=past)
     model = LearnedModel(settings, Log.of(late_log(), CPU), members=1)
-    fit(model, settings.updates)
+    fit(model)
     return replay(model).skill
 
 

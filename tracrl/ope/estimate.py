@@ -129,15 +129,16 @@ def opinions(
     effort = effort or (GPU if chosen.type == "cuda" else CPU)
     log = Log.of(data, chosen)
     say = progress or (lambda _: None)
-    say("fitting models of the dynamics")
-    model = LearnedModel(effort.dynamics, log, effort.members, seed)
-    fit(model, effort.dynamics.updates)
-    replays = replay(model)
-    say("playing the policies in them")
-    played = play(model, stacks, seed)
-    say("fitted Q evaluation")
     part = at_most(data, effort.rows, seed)
-    fitted = _fitted(effort, log if part is data else Log.of(part, chosen), stacks, seed)
+    values = _value_functions(effort, log if part is data else Log.of(part, chosen), stacks, seed)
+    say("fitting models of the dynamics and value functions")
+    model = LearnedModel(effort.dynamics, log, effort.members, seed)
+    fit(model, *(learner for learner, _ in values))
+    fitted = np.full((effort.replicas, sum(map(len, stacks)), 2), np.nan)
+    for learner, places in values:
+        fitted[:, places] = learner.values().mean(2).double().cpu().numpy()
+    say("playing the policies in the models")
+    replays, played = replay(model), play(model, stacks, seed)
     most_cost = log.horizon * float(data.costs.max())
     # Of a return and a cost of which nothing is known but what the log has seen: a return between the lowest and the
     # highest, a cost of up to the most of a step in every step.
@@ -145,10 +146,9 @@ def opinions(
     return Opinions(fitted, played.sums, replays, ood_shares(played.visited, log, seed), anything, most_cost)
 
 
-def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Floats:
-    """(replicas, policies, 2); NaN for policies that are no function of the state."""
-    result = np.full((effort.replicas, sum(map(len, stacks)), 2), np.nan)
-    start = 0
+def _value_functions(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> list[tuple[FittedQ, list[int]]]:
+    """Value functions, not fitted yet, and their policies: none of those that are no function of the state."""
+    start, result = 0, []
     by_draws: dict[int, list[tuple[int, Policy]]] = {}
     for one in stacks:
         if not has_memory(one):
@@ -156,10 +156,8 @@ def _fitted(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> Fl
         start += len(one)
     for draws, group in by_draws.items():
         actions = torch.cat([actions_of(one, log.observations, draws, seed) for _, one in group], dim=1)
-        learner = FittedQ(effort.fqe, log, actions, effort.replicas, seed)
-        fit(learner, effort.fqe.updates)
         places = [place for first, one in group for place in range(first, first + len(one))]
-        result[:, places] = learner.values().mean(2).double().cpu().numpy()
+        result.append((FittedQ(effort.fqe, log, actions, effort.replicas, seed), places))
     return result
 
 

@@ -1,39 +1,69 @@
-"""Updates one after the other; on a GPU recorded once and replayed."""
+"""Updates one after the other; on a GPU recorded once and replayed, several learners side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-WARM_UP = 3
+from tracrl.train.graphs import WARM_UP, recorded, warmed_up
 
 
 class Fitted(Protocol):
     """Something whose ``learn`` is work on tensors alone, the same in every update; ``clock`` counts them."""
 
     clock: Tensor
+    updates: int
 
     def learn(self) -> Tensor: ...
 
 
-def fit(learner: Fitted, updates: int) -> None:
-    """So many updates."""
-    if learner.clock.device.type != "cuda" or updates <= 2 * WARM_UP:
-        for _ in range(updates):
-            learner.learn()
+class Adam:
+    """PyTorch's one kernel for all parameters; the learning rate is a tensor, as a recorded update needs it."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]):
+        self.parameters: list[Tensor] = list(parameters)
+        self.moments, self.squares = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self.count = torch.zeros((), device=self.parameters[0].device)
+
+    def step(self, loss: Tensor, lr: Tensor) -> None:
+        """Along the sum of the losses of all runs."""
+        gradients = torch.autograd.grad(loss.sum(), self.parameters)
+        with torch.no_grad():
+            self.count += 1
+            torch._fused_adam_(
+                self.parameters,
+                [gradient.contiguous() for gradient in gradients],
+                self.moments,
+                self.squares,
+                [],
+                [self.count] * len(gradients),
+                lr=lr.float(),
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+
+
+def fit(*learners: Fitted) -> None:
+    """All updates of each. They share nothing, so a GPU, which one alone does not fill, takes them at the same time."""
+    for learner in learners:
+        if learner.clock.device.type != "cuda" or learner.updates <= 2 * WARM_UP:
+            for _ in range(learner.updates):
+                learner.learn()
+    rest = [learner for learner in learners if int(learner.clock) < learner.updates]
+    if not rest:
         return
-    # Libraries settle in a few updates aside from the recording. They count like any other.
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(WARM_UP):
-            learner.learn()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        learner.learn()
-    for _ in range(updates - WARM_UP):
-        graph.replay()
+    streams = [warmed_up(learner.learn) for learner in rest]  # whose updates count like any other
+    graphs = [recorded(learner.learn, stream)[0] for learner, stream in zip(rest, streams, strict=True)]
+    for update in range(WARM_UP, max(learner.updates for learner in rest)):
+        for learner, graph, stream in zip(rest, graphs, streams, strict=True):
+            if update < learner.updates:
+                with torch.cuda.stream(stream):
+                    graph.replay()
     torch.cuda.synchronize()

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from tracrl.nets import random
 from tracrl.nets.critics import frozen_copy
-from tracrl.nets.stacked import StackedAdam, StackedLinear, generators
+from tracrl.nets.stacked import StackedLinear, generators
+from tracrl.ope.fitting import Adam
 from tracrl.ope.log import Log
 
 ROWS_STREAM, DRAW_STREAM = 0, 1
@@ -79,11 +80,13 @@ class FittedQ(nn.Module):
         """``actions`` (draws, policies, states, action size): what each policy does in each of the log's states."""
         super().__init__()
         device = log.states.device
-        self.settings, self.log = settings, log
+        self.settings, self.log, self.updates = settings, log, settings.updates
         self.policies, self.replicas = actions.shape[1], replicas
         self.actions = actions
         self.rows, self.counts = log.resampled_rows(replicas, seed)
         self.seeds = torch.arange(replicas, device=device) + seed * 1_000
+        every = torch.arange(self.updates, device=device)[:, None]
+        self.keys = random.keys(self.seeds, every, ROWS_STREAM)
         self.low, self.high = _ranges(log)
         self.centre, self.scale = log.signals[:, 0].mean(), log.signals[:, 0].std().clamp(min=1e-6)
         inputs = log.states.shape[1] + log.actions.shape[1] + 1
@@ -93,14 +96,14 @@ class FittedQ(nn.Module):
         first = torch.tensor([0.0, float(first_cost)])
         self.network = ValueNetwork(generators(seeds), inputs, settings.hidden, first).to(device)
         self.target = frozen_copy(self.network)
-        self.adam = StackedAdam(list(self.network.parameters()))
+        self.adam = Adam(self.network.parameters())
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device))
 
     def learn(self) -> Tensor:
         """One update; the loss of each run."""
         log, settings, clock = self.log, self.settings, self.clock
         done = clock / settings.updates
-        drawn = random.below(random.keys(self.seeds, clock, ROWS_STREAM), self.counts, settings.batch_size)
+        drawn = random.below(self.keys.index_select(0, clock.view(1))[0], self.counts, settings.batch_size)
         rows = self.rows.gather(1, drawn)
         time, goes_on = log.step[rows], log.goes_on[rows]
         following = log.following[rows]
@@ -159,8 +162,9 @@ class FittedQ(nn.Module):
 @torch.no_grad()
 def follow(target: nn.Module, source: nn.Module, share: Tensor) -> None:
     """θ' ← θ' + share (θ − θ'), where the share is a tensor that changes from update to update."""
+    share = share.float()
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
-        old.lerp_(new, share.to(old.dtype))
+        old.lerp_(new, share)
 
 
 def _ranges(log: Log) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.nets import random
-from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
+from tracrl.nets.stacked import StackedMLP, generators
+from tracrl.ope.fitting import Adam
 from tracrl.ope.log import Log
 
 ROWS_STREAM = 10
@@ -61,10 +62,12 @@ class LearnedModel(nn.Module):
     def __init__(self, settings: Dynamics, log: Log, members: int, seed: int = 0):
         super().__init__()
         device = log.states.device
-        self.settings, self.log, self.members = settings, log, members
+        self.settings, self.log, self.members, self.updates = settings, log, members, settings.updates
         self.held_out, self.fitted = _parted(len(log.first), seed)
         self.rows, self.counts = log.resampled_rows(members, seed, self.fitted)
         self.seeds = torch.arange(members, device=device) + seed * 1_000
+        every = torch.arange(self.updates, device=device)[:, None]
+        self.keys = random.keys(self.seeds, every, ROWS_STREAM)
         # The last row of an episode whose successor is not known teaches reward, cost and end, but no change.
         self.known = log.following > 0
         self.ends = bool(log.terminated.any())
@@ -83,13 +86,13 @@ class LearnedModel(nn.Module):
         inputs = self.step_size * (settings.past + 1)
         self.changes = StackedMLP(generators(seeds, 1), (inputs, *settings.hidden, size)).to(device)
         self.heads = StackedMLP(generators(seeds, 2), (2 * size + acts, *_narrower(settings.hidden), 3)).to(device)
-        self.adam = StackedAdam([*self.changes.parameters(), *self.heads.parameters()])
+        self.adam = Adam([*self.changes.parameters(), *self.heads.parameters()])
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device))
 
     def learn(self) -> Tensor:
         """One update; the loss of each member."""
         log, settings = self.log, self.settings
-        drawn = random.below(random.keys(self.seeds, self.clock, ROWS_STREAM), self.counts, settings.batch_size)
+        drawn = random.below(self.keys.index_select(0, self.clock.view(1))[0], self.counts, settings.batch_size)
         rows = self.rows.gather(1, drawn)
         states, actions, known = log.states[rows], log.actions[rows], self.known[rows]
         guess = self.changes(torch.cat([states, actions, self._past(rows)], -1))
@@ -103,7 +106,7 @@ class LearnedModel(nn.Module):
         if self.ends:
             loss = loss + entropy(brought[..., 2], log.terminated[rows].float(), reduction="none")
         loss = loss.mean(-1)
-        self.adam.step(loss, settings.lr * 0.01 ** (self.clock / settings.updates))
+        self.adam.step(loss, settings.lr * 0.01 ** (self.clock / self.updates))
         self.clock += 1
         return loss.detach()
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 from tracrl.methods.method import Learner
 
+Result = TypeVar("Result")
 WARM_UP = 3
 
 
@@ -33,22 +37,43 @@ class RecordedUpdates:
         return {name: values.clone() for name, values in self._metrics.items()}
 
     def _record(self) -> None:
-        """Compilers and libraries settle in a few trial updates, whose effects are undone."""
+        """Compilers settle in the trial updates, too; what these did is undone."""
         learner = self.learner
         tensors = [*learner.parameters(), *learner.buffers()]
         before = [tensor.detach().clone() for tensor in tensors]
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                learner.learn_in_precision()
-        torch.cuda.current_stream().wait_stream(aside)
+        warmed_up(learner.learn_in_precision)
         with torch.no_grad():
             for tensor, old in zip(tensors, before, strict=True):
                 tensor.copy_(old)
         del before
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._metrics = learner.learn_in_precision()
+
+        def update() -> dict[str, Tensor]:
+            metrics = learner.learn_in_precision()
             learner.clock += 1
+            return metrics
+
+        self._graph, self._metrics = recorded(update)
         self._phase = learner.phase
+
+
+def warmed_up(update: Callable[[], object]) -> torch.cuda.Stream:
+    """Libraries settle in a few updates on a stream of their own."""
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(WARM_UP):
+            update()
+    torch.cuda.current_stream().wait_stream(aside)
+    return aside
+
+
+def recorded(update: Callable[[], Result], on: torch.cuda.Stream | None = None) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """The graph of an update, which it does not carry out, and the tensors that each replay fills.
+
+    Matrix products keep their scratch memory for each stream they are recorded on: graphs that are replayed at the same
+    time must be recorded on different ones.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=on):
+        result = update()
+    return graph, result
