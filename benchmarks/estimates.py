@@ -22,7 +22,6 @@ import queue
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ import torch
 import tracrl
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
-from tracrl.ope.estimate import CPU, GPU, Effort, opinions
+from tracrl.ope.estimate import opinions
 from tracrl.ope.estimates import quantile
 from tracrl.ope.playing import Replays
 from tracrl.ope.weighing import Opinions
@@ -40,14 +39,14 @@ from tracrl.policies.base import Policy
 LIMITS = [10.0, 20.0, 40.0]
 TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
 EPISODES = 50
-VARIANTS = {"-past0": {"past": 0}, "-past2": {"past": 2}, "-longer": {"updates": 60_000}}
-"""of the model of the dynamics, measured by it alone"""
 OPINIONS = ("fitted", "played", "ood_shares", "anything", "most_cost")
 
 
 def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, list[float], list[int]]]:
     """name → (method, limits, seeds); ``share`` of the updates."""
-    quantiles = sorted({max(1.0, float(np.round(q))) for q in np.quantile(costs, [0.2, 0.4, 0.6, 0.8])})
+    # Where most episodes cost nothing, some quantiles are the same: those of the others make up four.
+    of_all, of_others = (np.quantile(some, [0.2, 0.4, 0.6, 0.8]) for some in (costs, costs[costs > 0]))
+    quantiles = sorted(list(dict.fromkeys(max(1.0, float(np.round(q))) for q in (*of_all, *of_others)))[:4])
 
     def of(updates: int) -> int:
         return max(1, round(share * updates))
@@ -89,16 +88,16 @@ def trained(task: str, out: Path) -> dict[str, Policy]:
     return {file.parent.name: tracrl.load_policy(file) for file in sorted((out / task).glob("*/policy.safetensors"))}
 
 
-def measure(task: str, out: Path, device: str, effort: Effort | None = None, variant: str = "") -> None:
+def measure(task: str, out: Path, device: str) -> None:
     """The opinions, before they are weighed: so another way to weigh them needs no other measurement."""
-    to = out / task / f"opinions{variant}.npz"
+    to = out / task / "opinions.npz"
     if to.exists():
         return
     data, policies = tracrl.load_dataset(task), trained(task, out)
     started = time.monotonic()
-    found = opinions(list(policies.values()), data, device=device, effort=effort)
+    found = opinions(list(policies.values()), data, device=device)
     seconds = time.monotonic() - started
-    print(f"{task}{variant}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
+    print(f"{task}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
     np.savez(
         aside := to.with_suffix(".part.npz"),
         **{key: getattr(found, key) for key in OPINIONS},
@@ -113,9 +112,9 @@ def measure(task: str, out: Path, device: str, effort: Effort | None = None, var
     aside.rename(to)
 
 
-def compare(task: str, out: Path, variant: str = "") -> dict[str, object]:
+def compare(task: str, out: Path) -> dict[str, object]:
     """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
-    saved = np.load(out / task / f"opinions{variant}.npz")
+    saved = np.load(out / task / "opinions.npz")
     found = Opinions(
         **{key: saved[key] for key in OPINIONS if key != "most_cost"},
         most_cost=float(saved["most_cost"]),
@@ -216,8 +215,10 @@ def append(result: dict[str, object], path: Path) -> None:
         writer.writerows(rows)
 
 
-def everything(tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float) -> None:
-    """Policies and truth on a process a core, estimates beside them, one task after the other."""
+def everything(
+    tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float, processes: int | None
+) -> None:
+    """Policies and truth on a process a core, or so many of them; estimates beside them, one task after the other."""
     started = time.monotonic()
     waiting = [(place, 0, i, name) for place in range(len(tasks)) for i, name in enumerate(stacks(np.arange(9.0)))]
     heapq.heapify(waiting)
@@ -225,7 +226,9 @@ def everything(tasks: list[str], out: Path, device: str, seconds: float, episode
     ready: queue.Queue[int] = queue.Queue()
     estimator = threading.Thread(target=_estimator, args=(ready, tasks, out, device), daemon=True)
     estimator.start()
-    cores = sorted(os.sched_getaffinity(0))
+    cores = [{core} for core in sorted(os.sched_getaffinity(0))]
+    if processes is not None:  # of a machine that others use, too: wherever there is room
+        cores = [os.sched_getaffinity(0)] * processes
     context = multiprocessing.get_context("spawn")
     pins = context.Queue()
     for core in cores:
@@ -254,38 +257,27 @@ def everything(tasks: list[str], out: Path, device: str, seconds: float, episode
     print(f"policies and truth after {time.monotonic() - started:.0f} s", flush=True)
     while time.monotonic() - started < seconds and estimator.is_alive():
         time.sleep(1)
-    pairs = [(task, variant) for variant in ("", *VARIANTS) for task in tasks]
-    results = [
-        {"variant": variant, **compare(task, out, variant)}
-        for task, variant in pairs
-        if (out / task / f"opinions{variant}.npz").exists() and list((out / task).glob("*/truth.json"))
-    ]
-    (out / "results.json").write_text(json.dumps(results))
-    for result in results:
-        show(result)
+    for task in tasks:
+        if (out / task / "opinions.npz").exists() and list((out / task).glob("*/truth.json")):
+            show(compare(task, out))
     for process in list(pool._processes.values()):  # whatever still runs is not waited for
         process.kill()
     os._exit(0)
 
 
-def _pinned(pins: multiprocessing.Queue[int]) -> None:
-    os.sched_setaffinity(0, {pins.get()})
+def _pinned(pins: multiprocessing.Queue[set[int]]) -> None:
+    os.sched_setaffinity(0, pins.get())
     torch.set_num_threads(1)
 
 
 def _estimator(ready: queue.Queue[int], tasks: list[str], out: Path, device: str) -> None:
-    """Estimates of each task as soon as its policies are there; then variants of the model, while there is time."""
-    plan = [(ready.get, "", None) for _ in tasks]
-    usual = GPU if device == "cuda" else CPU
-    for variant, changes in VARIANTS.items():
-        effort = replace(usual, fqe=replace(usual.fqe, updates=1), dynamics=replace(usual.dynamics, **changes))
-        plan += [(lambda place=place: place, variant, effort) for place in range(len(tasks))]
-    for place, variant, effort in plan:
-        task = tasks[place()]
+    """Estimates of each task as soon as its policies are there."""
+    for _ in tasks:
+        task = tasks[ready.get()]
         try:
-            measure(task, out, device, effort, variant)
+            measure(task, out, device)
         except Exception as error:  # the next may do better
-            print(task, variant, repr(error), flush=True)
+            print(task, repr(error), flush=True)
 
 
 def main() -> None:
@@ -297,10 +289,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
+    parser.add_argument("--processes", type=int, help="all: for policies and truth, in place of one on each core")
     parser.add_argument("--csv", type=Path, help="compare: a line for each policy is added to this file")
     chosen = parser.parse_args()
     if chosen.what == "all":
-        everything(chosen.tasks, chosen.out, chosen.device, chosen.seconds, chosen.episodes, chosen.share)
+        limits = (chosen.seconds, chosen.episodes, chosen.share, chosen.processes)
+        everything(chosen.tasks, chosen.out, chosen.device, *limits)
     for task in chosen.tasks:
         if chosen.what == "measure":
             measure(task, chosen.out, chosen.device)

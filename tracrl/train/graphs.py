@@ -52,6 +52,7 @@ class RecordedUpdates:
             learner.clock += 1
             return metrics
 
+        self._graph = torch.cuda.CUDAGraph()  # the memory of the phase before is free again
         self._graph, self._metrics = recorded(update)
         self._phase = learner.phase
 
