@@ -1,4 +1,4 @@
-"""d3rlpy's own fitted Q evaluation of one policy, for ``benchmarks/estimates_speed.py``.
+"""d3rlpy's own fitted Q evaluation of one policy, for ``benchmarks.estimates_speed``.
 
 Runs in an environment of its own that has d3rlpy (PyPI) and torch: ``python d3rlpy_fqe.py ARRAYS.npz UPDATES THREADS``.
 The arrays hold the log with one signal, and the layers of the policy. It prints a line of JSON.

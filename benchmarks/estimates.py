@@ -1,10 +1,10 @@
 """Estimates from the log alone against the truth in the simulator, for policies that differ in method, limit and x.
 
-    python benchmarks/estimates.py policies BallRun CarCircle   # train them, half-trained ones too
-    python benchmarks/estimates.py truth BallRun CarCircle      # 50 episodes each in PyBullet
-    python benchmarks/estimates.py measure BallRun CarCircle    # estimate them
-    python benchmarks/estimates.py compare BallRun CarCircle    # the table, and a line for each policy
-    python benchmarks/estimates.py all BallRun CarCircle        # all of it, over all cores, estimates on --device
+    python -m benchmarks.estimates policies BallRun CarCircle   # train them, half-trained ones too
+    python -m benchmarks.estimates truth BallRun CarCircle      # 50 episodes each in PyBullet
+    python -m benchmarks.estimates measure BallRun CarCircle    # estimate them
+    python -m benchmarks.estimates compare BallRun CarCircle    # the table, and a line for each policy
+    python -m benchmarks.estimates all BallRun CarCircle        # all of it, over all cores, estimates on --device
 
 Everything is kept below ``--out`` (runs/estimates), and what is there already is not done again. ``all`` is for a
 machine that is rented for minutes: after ``--seconds`` it compares what is there.
@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 import tracrl
+from benchmarks.estimates_table import Result, draw, table
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimate import opinions
@@ -112,7 +113,7 @@ def measure(task: str, out: Path, device: str) -> None:
     aside.rename(to)
 
 
-def compare(task: str, out: Path) -> dict[str, object]:
+def compare(task: str, out: Path) -> Result:
     """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
     saved = np.load(out / task / "opinions.npz")
     found = Opinions(
@@ -130,7 +131,7 @@ def compare(task: str, out: Path) -> dict[str, object]:
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
     # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
     held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
-    result: dict[str, object] = {
+    result: Result = {
         "task": task,
         "device": str(saved["device"]),
         "seconds": float(saved["seconds"]),
@@ -197,21 +198,18 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (np.cumsum(count) - (count - 1) / 2)[place]
 
 
-def show(result: dict[str, object]) -> None:
+def show(result: Result) -> None:
     print(json.dumps({key: value for key, value in result.items() if key != "each"}))
-    each: list[dict[str, float]] = result["each"]  # type: ignore[assignment]
-    for one in each:
+    for one in result["each"]:
         print("".join(f"{value:>9g}" if isinstance(value, float) else f"{value:<14}" for value in one.values()))
 
 
-def append(result: dict[str, object], path: Path) -> None:
-    each: list[dict[str, object]] = result["each"]  # type: ignore[assignment]
-    rows = [{"task": result["task"], "device": result["device"], "episodes": result["episodes"], **one} for one in each]
-    new = not path.exists()
-    with path.open("a", newline="") as file:
+def write(results: list[Result], path: Path) -> None:
+    keys = ("task", "device", "episodes")
+    rows = [{**{key: result[key] for key in keys}, **one} for result in results for one in result["each"]]
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        if new:
-            writer.writeheader()
+        writer.writeheader()
         writer.writerows(rows)
 
 
@@ -257,9 +255,12 @@ def everything(
     print(f"policies and truth after {time.monotonic() - started:.0f} s", flush=True)
     while time.monotonic() - started < seconds and estimator.is_alive():
         time.sleep(1)
-    for task in tasks:
-        if (out / task / "opinions.npz").exists() and list((out / task).glob("*/truth.json")):
-            show(compare(task, out))
+    known = [task for task in tasks if (out / task / "opinions.npz").exists()]
+    results = [compare(task, out) for task in known if list((out / task).glob("*/truth.json"))]
+    for result in results:
+        show(result)
+    if results:
+        print(table(results), flush=True)
     for process in list(pool._processes.values()):  # whatever still runs is not waited for
         process.kill()
     os._exit(0)
@@ -290,18 +291,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
     parser.add_argument("--processes", type=int, help="all: for policies and truth, in place of one on each core")
-    parser.add_argument("--csv", type=Path, help="compare: a line for each policy is added to this file")
+    parser.add_argument("--csv", type=Path, help="compare: a file with a line for each policy")
+    parser.add_argument("--picture", type=Path, help="compare: estimates against the truth, a panel for each task")
     chosen = parser.parse_args()
     if chosen.what == "all":
         limits = (chosen.seconds, chosen.episodes, chosen.share, chosen.processes)
         everything(chosen.tasks, chosen.out, chosen.device, *limits)
+    if chosen.what == "compare":
+        results = [compare(task, chosen.out) for task in chosen.tasks]
+        for result in results:
+            show(result)
+        print(table(results))
+        if chosen.csv:
+            write(results, chosen.csv)
+        if chosen.picture:
+            draw(results, chosen.picture)
     for task in chosen.tasks:
         if chosen.what == "measure":
             measure(task, chosen.out, chosen.device)
-        elif chosen.what == "compare":
-            show(result := compare(task, chosen.out))
-            if chosen.csv:
-                append(result, chosen.csv)
         for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
             if chosen.what == "policies":
                 train(task, chosen.out, name, chosen.share)

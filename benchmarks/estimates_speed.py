@@ -1,7 +1,7 @@
 """How long estimates take: nine policies by tracrl, and one of them by d3rlpy's fitted Q evaluation, in one run.
 
     python -m venv peer && peer/bin/python -m pip install d3rlpy torch==2.13.0
-    python benchmarks/estimates_speed.py CarRun --peer peer/bin/python
+    python -m benchmarks.estimates_speed CarRun --peer peer/bin/python
 
 CarRun's log has 200 000 transitions. d3rlpy knows no finite horizon without a discount: it is given γ = 1 − 1/T, one
 signal and one policy a fit, so that return and cost of nine policies are 18 fits. Processor time is said beside
