@@ -102,9 +102,9 @@ def test_the_critics_new_units_change_no_prediction() -> None:
     inputs = torch.randn(20, 3 + len(penalty_features(np.zeros(1, np.float32))[0]))
     ppo._rescale_critic(np.random.default_rng(0).normal([5, 1], [2, 1], (100, 2)))
     with torch.no_grad():
-        before = ppo._values(ppo.critic(inputs))
+        before = ppo._values(ppo.critic(inputs).numpy())
         ppo._rescale_critic(np.random.default_rng(0).normal([500, 1], [90, 1], (100, 2)))
-        after = ppo._values(ppo.critic(inputs))
+        after = ppo._values(ppo.critic(inputs).numpy())
     np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-3)
 
 

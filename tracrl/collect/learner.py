@@ -92,15 +92,16 @@ class Learner:
                     self.recording.unpack(Checkpoint.load(_beside(checkpoint, number)))
         progress.learning(self.done, self.steps, self.front)
         saved = time.monotonic()
-        while self.done < self.steps:
-            with one_thread():
+        with one_thread():
+            while self.done < self.steps:
                 self.turn()
-            progress.learning(self.done, self.steps, self.front)
-            due = self.done >= self.steps or time.monotonic() - saved > CHECKPOINT_SECONDS
-            if checkpoint is not None and due:
-                self._save_recording(checkpoint)
-                self.checkpoint().save(checkpoint)
-                saved = time.monotonic()
+                progress.learning(self.done, self.steps, self.front)
+                due = self.done >= self.steps or time.monotonic() - saved > CHECKPOINT_SECONDS
+                if checkpoint is not None and due:
+                    self._save_recording(checkpoint)
+                    self.checkpoint().save(checkpoint)
+                    saved = time.monotonic()
+            self.ppo.finish()
         return self.snapshots
 
     def turn(self) -> None:

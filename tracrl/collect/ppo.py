@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,12 @@ from torch import Tensor, nn
 
 from tracrl.collect.advantages import advantages
 from tracrl.collect.behaviour import OBSERVATION_CLIP, PENALTY_FEATURES, GaussianBehaviour, penalty_features
+from tracrl.collect.gradients import Backprop, Descent
 from tracrl.collect.normalise import RunningMoments
 from tracrl.collect.rollout import Rollout
 
 Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,12 @@ class PPO:
         self.log_deviation = _empty_linear(PENALTY_FEATURES, action_size)
         nn.init.zeros_(self.log_deviation.weight)
         nn.init.constant_(self.log_deviation.bias, float(np.log(settings.first_deviation)))
-        modules = (self.actor, self.log_deviation, self.critic)
-        self.parameters = [parameter for module in modules for parameter in module.parameters()]
-        self.value_parameters = list(self.critic.parameters())
-        self.policy_parameters = self.parameters[: -len(self.value_parameters)]
-        self.optimiser = torch.optim.Adam(self.parameters, lr=settings.learning_rate, eps=1e-5, fused=True)
+        self._policy = Descent((self.actor, self.log_deviation), settings.largest_gradient)
+        self._value = Descent((self.critic,), settings.largest_gradient)
+        self._beside = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+        """the critic's part of the last update, which goes on while the policy is updated and plays"""
+        self.parameters = [*self._policy.parameters, *self._value.parameters]
         self.rate = np.array(settings.learning_rate)
         self.seen = RunningMoments(observation_size)
         # Of rewards and costs: mean and mean square of the values, the scale of the advantages and of whole episodes.
@@ -124,52 +128,46 @@ class PPO:
     def update(
         self, rollouts: Sequence[Rollout], penalties: Sequence[float], pace: float, generator: np.random.Generator
     ) -> dict[str, float]:
-        """One round of PPO on these episodes; ``pace`` multiplies the wanted divergence."""
+        """One round of PPO on these episodes; ``pace`` multiplies the wanted divergence.
+
+        When it returns the policy is ready to play. The critic may still be learning: :meth:`finish` waits for it.
+        """
+        self.finish()
         settings = self.settings
         lengths = np.array([len(rollout) for rollout in rollouts])
         share = np.repeat(settings.cost_share(penalties), lengths)
         inputs, final_inputs = self._inputs(rollouts, penalties, lengths)
-        actions = torch.from_numpy(np.concatenate([rollout.actions for rollout in rollouts]))
+        actions = np.concatenate([rollout.actions for rollout in rollouts])
         signal = np.stack(
             [np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in ("rewards", "costs")], 1
         )
         terminated = np.array([rollout.terminated for rollout in rollouts])
-        with torch.no_grad():
-            values = self._values(self.critic(inputs))
-            final_values = self._values(self.critic(final_inputs))
-            old_log_probability = self._log_probability(inputs, actions)
+        values = self._values(Backprop(self.critic).outputs(inputs))
+        final_values = self._values(Backprop(self.critic).outputs(final_inputs))
+        old_log_probability = self._log_probability(Backprop(self.actor), inputs, actions)[0]
         gains = advantages(
             signal, values, final_values, lengths, terminated, discount=self.discount, trace=settings.trace
         )
-        targets = torch.from_numpy(self._rescale_critic(gains + values).astype(np.float32))
+        targets = self._rescale_critic(gains + values).astype(np.float32)
         totals = np.add.reduceat(signal, np.cumsum(lengths) - lengths, axis=0, dtype=np.float64)
-        advantage = torch.from_numpy(self._scalarise(gains, totals, share).astype(np.float32))
+        advantage = self._scalarise(gains, totals, share).astype(np.float32)
 
         rows = len(advantage)
-        size = -(-rows // settings.minibatches)
+        self._pending = self._beside.submit(self._learn_values, inputs, targets, generator.spawn(1)[0])
         divergence, updates = 0.0, 0
         wanted = settings.divergence * pace
         for _ in range(max(2, min(settings.epochs, settings.most_rows // rows))):
-            shuffled = torch.from_numpy(generator.permutation(rows))
-            divergences = []
-            for batch in torch.split(shuffled, size):
-                log_ratio = self._log_probability(inputs[batch], actions[batch]) - old_log_probability[batch]
-                ratio = log_ratio.exp()
-                gain = advantage[batch]
-                bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-                self._step(-torch.minimum(ratio * gain, bounded * gain).mean(), self.policy_parameters, self.rate)
-                divergences.append(float((ratio.detach() - 1 - log_ratio.detach()).mean()))
-                updates += 1
+            divergences = [
+                self._learn_policy(inputs[batch], actions[batch], old_log_probability[batch], advantage[batch])
+                for batch in self._batches(rows, generator)
+            ]
+            updates += len(divergences)
             divergence = float(np.mean(divergences))
             if divergence > 3 * wanted:
                 break
         if not wanted / 2 < divergence < 2 * wanted:
             rate = self.rate * (1.2 if divergence < wanted else 1 / 1.5)
             self.rate = np.clip(rate, settings.lowest_rate, settings.highest_rate)
-        for _ in range(settings.value_epochs):
-            for batch in torch.split(torch.from_numpy(generator.permutation(rows)), size):
-                loss = (self.critic(inputs[batch]) - targets[batch]).square().mean()
-                self._step(loss, self.value_parameters, settings.learning_rate)
         return {
             "divergence": divergence,
             "updates": updates,
@@ -177,12 +175,51 @@ class PPO:
             "deviation": float(self.log_deviation.bias.detach().exp().mean()),
         }
 
+    def finish(self) -> None:
+        """Wait until the critic has learned from the last update's episodes."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def _batches(self, rows: int, generator: np.random.Generator) -> list[NDArray[np.int64]]:
+        shuffled, size = generator.permutation(rows), -(-rows // self.settings.minibatches)
+        return [shuffled[start : start + size] for start in range(0, rows, size)]
+
+    def _learn_policy(self, inputs: Tensor, actions: Floats, old_log_probability: Floats, gain: Floats) -> float:
+        """A step up the clipped objective, min(r A, clip(r) A); returns how far the policy had moved before it."""
+        network = Backprop(self.actor)
+        log_probability, mean, standard, deviation = self._log_probability(network, inputs, actions)
+        log_ratio = log_probability - old_log_probability
+        ratio = np.exp(log_ratio)
+        followed = ratio * gain
+        bounded = np.minimum(np.maximum(ratio, 1 - self.settings.clip), 1 + self.settings.clip) * gain
+        # Where the bounded one is less, the objective is constant.
+        slope = (followed * (followed <= bounded) / np.float32(-len(gain)))[:, None]
+        network.backward(slope * standard / deviation * (1 - mean * mean))
+        by_deviation = slope * (standard * standard - 1)
+        weight, bias = self.log_deviation.weight.grad, self.log_deviation.bias.grad
+        assert weight is not None
+        assert bias is not None
+        weight.numpy()[:] = by_deviation.T @ inputs.numpy()[:, -PENALTY_FEATURES:]
+        bias.numpy()[:] = by_deviation.sum(0)
+        self._policy.step(float(self.rate))
+        return float((ratio - 1 - log_ratio).mean())
+
+    def _learn_values(self, inputs: Tensor, targets: Floats, generator: np.random.Generator) -> None:
+        """A few times through all rows, down the mean squared error of both outputs."""
+        network = Backprop(self.critic)
+        for _ in range(self.settings.value_epochs):
+            for batch in self._batches(len(targets), generator):
+                error = network.outputs(inputs[batch]) - targets[batch]
+                network.backward(error * np.float32(2 / error.size))
+                self._value.step(self.settings.learning_rate)
+
     def state(self) -> dict[str, Tensor]:
         """Everything that learning goes on from."""
+        self.finish()
         tensors = {f"parameter.{i}": p.detach() for i, p in enumerate(self.parameters)}
-        for i, parameter in enumerate(self.parameters):
-            for name, value in self.optimiser.state[parameter].items():
-                tensors[f"optimiser.{i}.{name}"] = value
+        for i, of_one in enumerate(self._policy.state() + self._value.state()):
+            tensors |= {f"optimiser.{i}.{name}": value for name, value in of_one.items()}
         numbers = {
             "seen.count": np.array(self.seen.count),
             "seen.mean": self.seen.mean,
@@ -196,26 +233,19 @@ class PPO:
         return tensors | {name: torch.from_numpy(np.array(value)) for name, value in numbers.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for i, parameter in enumerate(self.parameters):
-                parameter.copy_(tensors[f"parameter.{i}"])
-                prefix = f"optimiser.{i}."
-                state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
-                if state:
-                    self.optimiser.state[parameter] = state
+        self.finish()
+        moments = []
+        for i, parameter in enumerate(self.parameters):
+            parameter.data.copy_(tensors[f"parameter.{i}"])
+            prefix = f"optimiser.{i}."
+            moments.append({k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)})
+        split = len(self._policy.parameters)
+        self._policy.restore(moments[:split])
+        self._value.restore(moments[split:])
         self.seen.count = float(tensors["seen.count"])
         self.seen.mean, self.seen.variance = (tensors[f"seen.{name}"].numpy().copy() for name in ("mean", "variance"))
         for name in ("rate", "value_mean", "value_square", "advantage_scale", "episode_scale"):
             setattr(self, name, tensors[name].numpy().copy())
-
-    def _step(self, loss: Tensor, parameters: Sequence[nn.Parameter], rate: float | Doubles) -> None:
-        """Move these parameters down the gradient; the optimiser passes over those that have none."""
-        self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(parameters, self.settings.largest_gradient)
-        for group in self.optimiser.param_groups:
-            group["lr"] = float(rate)
-        self.optimiser.step()
 
     def _inputs(
         self, rollouts: Sequence[Rollout], penalties: Sequence[float], lengths: NDArray[np.int64]
@@ -233,18 +263,22 @@ class PPO:
             joined(np.stack([rollout.observations[-1] for rollout in rollouts]), features),
         )
 
-    def _log_probability(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        """Up to a constant, which cancels in every ratio."""
-        log_deviation = self.log_deviation(inputs[:, -PENALTY_FEATURES:])
-        standard = (actions - self.actor(inputs).tanh()) * (-log_deviation).exp()
-        return -0.5 * standard.square().sum(1) - log_deviation.sum(1)
+    def _log_probability(
+        self, network: Backprop, inputs: Tensor, actions: Floats
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Up to a constant, which cancels in every ratio; and mean, standardised actions, deviation."""
+        weight, bias = self.log_deviation.weight.detach().numpy(), self.log_deviation.bias.detach().numpy()
+        log_deviation = inputs.numpy()[:, -PENALTY_FEATURES:] @ weight.T + bias
+        mean, deviation = np.tanh(network.outputs(inputs)), np.exp(log_deviation)
+        standard = (actions - mean) / deviation
+        return -0.5 * np.square(standard).sum(1) - log_deviation.sum(1), mean, standard, deviation
 
     def _value_deviation(self) -> Doubles:
         """In units of the signal; 0 where there was none so far. The floor keeps a constant value from vanishing."""
         return np.sqrt(np.maximum(self.value_square - self.value_mean**2, 1e-6 * self.value_square))
 
-    def _values(self, outputs: Tensor) -> Doubles:
-        return outputs.numpy() * self._value_deviation() + self.value_mean
+    def _values(self, outputs: Floats) -> Doubles:
+        return outputs * self._value_deviation() + self.value_mean
 
     def _rescale_critic(self, targets: Doubles) -> Doubles:
         """Targets in normalised units; the last layer changes so that no prediction does (van Hasselt et al. 2016)."""

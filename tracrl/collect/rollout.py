@@ -95,5 +95,7 @@ class _OrderedActor:
 def to_box(actions: Floats, low: Floats, high: Floats) -> Floats:
     """From [−1, 1], to which they are cut, to the action box."""
     half = (high - low) / np.float32(2)
-    scaled = low + (np.clip(actions, -1, 1).astype(np.float32) + np.float32(1)) * half
-    return np.clip(scaled, low, high)  # rounding may lead a last bit beyond the box
+    one = np.float32(1)
+    # np.clip takes twice as long for a single action.
+    scaled = low + (np.minimum(np.maximum(actions, -one), one) + one) * half
+    return np.minimum(np.maximum(scaled, low), high)  # rounding may lead a last bit beyond the box

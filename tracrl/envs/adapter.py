@@ -58,7 +58,7 @@ class SafeEnv(gymnasium.Env[Observation, Action], abc.ABC):
         if command.shape != self.action_space.shape or not np.isfinite(command).all():
             expected = f"{self.task.action_size} finite numbers"
             raise TracrlError(f"{self.task.name}: the action must be {expected}, found {action!r}.")
-        observation, reward, cost, terminated = self._advance(np.clip(command, -1.0, 1.0))
+        observation, reward, cost, terminated = self._advance(np.minimum(np.maximum(command, -1.0), 1.0))
         self._steps += 1
         truncated = self._steps >= self.task.max_steps
         if terminated or truncated:

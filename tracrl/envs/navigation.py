@@ -35,8 +35,11 @@ def speed_up(part: Callable[[str], Any]) -> None:
     geoms.Hazards.cal_cost, geoms.Buttons.cal_cost = hazards_cost, buttons_cost
     geoms.Pillars.cal_cost, free.Vases.cal_cost = pillars_cost, vases_cost
     gremlins.cal_cost, gremlins.move = gremlins_cost, move_gremlins
-    button = part("safety_gymnasium.tasks.safe_navigation.button.button_level0").ButtonLevel0
+    tasks = "safety_gymnasium.tasks.safe_navigation"
+    button = part(f"{tasks}.button.button_level0").ButtonLevel0
     button.goal_achieved = property(button_pressed)
+    for task in (button, part(f"{tasks}.goal.goal_level0").GoalLevel0, part(f"{tasks}.push.push_level0").PushLevel0):
+        task.obs, task.simulation_forward = observe, advance
 
 
 class Observed(gymnasium.spaces.Dict):
@@ -122,25 +125,77 @@ def position(obstacle: Any) -> NDArray[np.float64]:
     return obstacle.engine.data.xpos[world_of(obstacle.agent).bodies[obstacle.name]].copy()
 
 
+def advance(task: Any, action: NDArray[np.float64]) -> bool:
+    """The physics of a step; MuJoCo's own loop where nothing is moved by hand between its steps."""
+    import mujoco
+
+    task.agent.apply_action(action)
+    count = task.random_generator.binomial(task.sim_conf.frameskip_binom_n, task.sim_conf.frameskip_binom_p)
+    moves = [moved.move for moved in task._mocaps.values()]
+    for move in moves * count:
+        move()
+        mujoco.mj_step(task.model, task.data)
+    if not moves:
+        mujoco.mj_step(task.model, task.data, count)
+    mujoco.mj_forward(task.model, task.data)
+    return False  # no exception
+
+
+def observe(task: Any) -> NDArray[np.float64]:
+    """The sensors, and the lidars of all kinds of things at once."""
+    import mujoco
+
+    mujoco.mj_forward(task.model, task.data)
+    agent, world = task.agent, world_of(task.agent)
+    seen = agent.obs_sensor()
+    if "seen" not in world.groups:
+        kinds = [thing for thing in task._obstacles if thing.is_lidar_observed]
+        bodies = [bodies_of(thing, world) for thing in kinds]
+        ends = np.cumsum([0, *map(len, bodies)]).tolist()
+        names = [f"{thing.name}_lidar" for thing in kinds]
+        world.groups["seen"] = np.concatenate(bodies), list(zip(names, ends[:-1], ends[1:], strict=True))
+    bodies, parts = world.groups["seen"]
+    distances, angles = around(task, task.data.xpos[bodies])
+    for name, start, end in parts:
+        seen[name] = reading(task, distances[start:end], angles[start:end])
+    if "buttons_lidar" in seen and task.buttons.timer != 0:
+        seen["buttons_lidar"] = np.zeros(task.lidar_conf.num_bins)
+    return np.concatenate([seen[key].reshape(-1) for key in task.obs_info.obs_space_dict.spaces])
+
+
+def bodies_of(thing: Any, world: World) -> list[int]:
+    several = PATTERNS.get(thing.name)
+    return [world.bodies[thing.name]] if several is None else world.numbered(several, thing.num)
+
+
 def lidar(task: Any, positions: Any) -> NDArray[np.float64]:
     """How near the nearest thing is in each direction, as seen by the agent."""
-    places = np.array(positions, np.float64, ndmin=2)
+    return reading(task, *around(task, np.array(positions, np.float64, ndmin=2)))
+
+
+def around(task: Any, places: NDArray[np.float64]) -> tuple[list[float], list[float]]:
+    """Distance and angle of each place from the agent; the places are overwritten."""
     places[:, 2] = 0.0
     # One product of a vector and the matrix for each: a product of matrices would round otherwise.
     seen = np.matmul((places - task.agent.pos)[:, None, :], task.agent.mat)[:, 0, :2]
     across = np.ascontiguousarray(seen).view(np.complex128)[:, 0]
-    distances, angles = np.abs(across), np.angle(across) % CIRCLE
+    return np.abs(across).tolist(), (np.angle(across) % CIRCLE).tolist()
+
+
+def reading(task: Any, distances: list[float], angles: list[float]) -> NDArray[np.float64]:
     bins, reach = task.lidar_conf.num_bins, task.lidar_conf.max_dist
     size = CIRCLE / bins
     readings = [0.0] * bins
-    for distance, angle in zip(distances.tolist(), angles.tolist(), strict=True):
+    for distance, angle in zip(distances, angles, strict=True):
+        if distance >= reach:  # reads 0 everywhere
+            continue
         place = int(angle / size)
-        reading = max(0, reach - distance) / reach
-        readings[place] = max(readings[place], reading)
+        near = (reach - distance) / reach
+        readings[place] = max(readings[place], near)
         beside = (angle - size * place) / size
         after, before = (place + 1) % bins, (place - 1) % bins
-        readings[after] = max(readings[after], beside * reading)
-        readings[before] = max(readings[before], (1 - beside) * reading)
+        readings[after] = max(readings[after], beside * near)
+        readings[before] = max(readings[before], (1 - beside) * near)
     return np.array(readings)
 
 
@@ -217,12 +272,16 @@ def vases_cost(vases: Any) -> dict[str, float]:
 def move_gremlins(gremlins: Any) -> None:
     """All of them turn alike."""
     engine, world = gremlins.engine, world_of(gremlins.agent)
-    phase = float(engine.data.time)
-    around = (*(np.array([np.sin(phase), np.cos(phase)]) * gremlins.travel), gremlins.size)
+    data = engine.data
     if "mocaps" not in world.groups:
         bodies = world.numbered("gremlin{}mocap", gremlins.num)
         world.groups["mocaps"] = [int(engine.model.body_mocapid[body]) for body in bodies]
-    engine.data.mocap_pos[world.groups["mocaps"]] = around
+    phase = data.time
+    data.mocap_pos[world.groups["mocaps"]] = (
+        np.sin(phase) * gremlins.travel,
+        np.cos(phase) * gremlins.travel,
+        gremlins.size,
+    )
 
 
 def button_pressed(task: Any) -> bool:
