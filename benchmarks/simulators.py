@@ -242,13 +242,15 @@ def before_mends(task: Any) -> Any:
 
     ours = metadrive.settings
     metadrive.settings = lambda name: ours(name) | {"force_destroy": False}
+    metadrive.speed_up = lambda _: None
     return make_env(task)
 
 
-def measure(env: Any, seconds: float) -> tuple[float, float]:
-    """Milliseconds of a reset, and steps a second without resets, of random play.
+def measure(env: Any, seconds: float, on_road: bool = False) -> tuple[float, float]:
+    """Milliseconds of a reset, and steps a second without resets, of random play; on a road, of one who keeps to it.
 
-    Both in seconds of the processor, which one process uses fully: others on the machine then matter less.
+    (At random nobody gets to where the traffic is.) Both in seconds of the processor, which one process uses fully:
+    others on the machine then matter less.
     """
     random = np.random.default_rng(0)
     size = env.action_space.shape[0]
@@ -257,13 +259,14 @@ def measure(env: Any, seconds: float) -> tuple[float, float]:
     start = time.process_time()
     while time.process_time() - start < seconds or resets < 2:
         before = time.process_time()
-        env.reset(seed=resets)
+        observation, _ = env.reset(seed=resets)
         resetting += time.process_time() - before
         resets += 1
-        over = False
+        over, step = False, 0
         while not over and (resets < 2 or time.process_time() - start < seconds):
-            over = any(env.step(random.uniform(-1, 1, size))[2:4])
-            steps += 1
+            action = drive(observation, step) if on_road else random.uniform(-1, 1, size)
+            observation, _, *ends, _ = env.step(action)
+            over, steps, step = any(ends), steps + 1, step + 1
     return 1000 * resetting / resets, steps / (time.process_time() - start - resetting)
 
 
@@ -274,7 +277,7 @@ def speed_of(task_name: str, when: str) -> None:
 
     task = get_task(task_name)
     env = before_mends(task) if when == "before" else make_env(task)
-    reset, stepping = measure(env, SECONDS)
+    reset, stepping = measure(env, SECONDS, task.suite == "MetaDrive")
     # Of episodes of full length, which random play may not have.
     whole = task.max_steps / (reset / 1000 + task.max_steps / stepping)
     env.close()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,6 +40,36 @@ def test_golden_trajectory(task: str) -> None:
 @pytest.mark.parametrize("task", EACH_ROAD)
 def test_the_contract(task: str) -> None:
     check_contract(task)
+
+
+PLAINLY = """
+import sys
+from tests.envs.playing import play
+from tracrl.envs import metadrive
+from tracrl.envs.make import make_env
+metadrive.speed_up = lambda _: None
+for task, seed in zip(sys.argv[1::2], sys.argv[2::2]):
+    env = make_env(task)
+    print(play(env, int(seed), 400).digest)
+    env.close()
+"""
+
+
+def test_the_faster_simulator_is_bit_for_bit_the_plain_one() -> None:
+    """Every road, with other cars awake and within sight; some of the second leave the road and begin anew."""
+    seeds = {"easydense": 4, "mediumdense": 0, "harddense": 4}
+    ours = {}
+    for task, seed in seeds.items():
+        env = make_env(task)
+        ours[task] = play(env, seed, 400)
+        assert env._simulator.engine.traffic_manager.traffic_vehicles
+        env.close()
+        assert ours[task].observations[:, -metadrive.LASERS :].min() < 1
+    words = [str(word) for pair in seeds.items() for word in pair]
+    command = [sys.executable, "-c", PLAINLY, *words]
+    root = Path(__file__).parents[2]
+    plainly = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert plainly.stdout.split() == [played.digest for played in ours.values()]
 
 
 def test_every_task_has_its_road_and_its_traffic() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tracrl.envs.adapter import SafeEnv
 from tracrl.envs.mending import register_without_init, stand_ins
+from tracrl.envs.metadrive_speed import speed_up
 from tracrl.envs.quiet import quiet
 from tracrl.errors import TracrlError
 from tracrl.tasks.table import Task
@@ -114,6 +115,7 @@ def import_parts() -> Any:
     with stand_ins({"gym": gym_over_gymnasium(), "gym.spaces": gymnasium.spaces, "seaborn": colours()}):
         importlib.import_module("metadrive.envs.safe_metadrive_env")
     old_numpy_names()
+    speed_up(importlib.import_module)
     # Mend of panda3d 1.10.16: an engine that is still open when the interpreter ends crashes it.
     atexit.register(importlib.import_module("metadrive.engine.engine_utils").close_engine)
     return importlib.import_module
