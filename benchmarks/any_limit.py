@@ -2,6 +2,7 @@
 
     python benchmarks/any_limit.py measure BallRun CarCircle --preset fast     # train and play what is not there yet
     python benchmarks/any_limit.py estimate BallRun CarCircle                  # what the log alone says of the policies
+    python benchmarks/any_limit.py judge BallRun CarCircle                     # play what the log chooses
     python benchmarks/any_limit.py speed BallRun                               # processor time of an update of both
     python benchmarks/any_limit.py table                                       # everything that is there, as Markdown
 
@@ -32,8 +33,8 @@ from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json, write_json
 from tracrl.methods.method import RunSpec
 from tracrl.ope.estimates import Estimates
-from tracrl.policies.any_limit import AnyLimitPolicy, LimitRangePolicy
-from tracrl.policies.base import Policy
+from tracrl.ope.inner_limits import Candidates, Choice, calibrate, candidates, effort_on
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, LimitRangePolicy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.tasks.normalise import normalised_reward
 from tracrl.tasks.table import get_task
@@ -57,7 +58,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any ratio 0.5": {"ratio": 0.5},
     "any remaining": {"told": "remaining"},
     "any batch 32": {"batch_size": 32},
+    "any x told": {"least_x": 6.0},
 }
+BOLD = 12.5
+"""the x at which a policy that is told x is played, beside the careful one"""
+CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""of the bounds by which the log chooses"""
+ASIDE = (".training", ".estimates", ".judged")
+"""files beside the scores"""
 TASKS = ("CarCircle", "DroneCircle", "BallRun", "BallCircle", "CarRun", "DroneRun", "AntRun", "AntCircle")
 MEAN = "any, mean of seeds"
 
@@ -70,8 +78,8 @@ def file_of(out: Path, task: str, variant: str, suffix: str) -> Path:
     return out / f"{task}-{variant.replace(' ', '-').replace(',', '')}{suffix}"
 
 
-def measure(task: str, variant: str, options: argparse.Namespace) -> str:
-    """Train one variant on one task, play it, and keep both; a line on what came out."""
+def train(task: str, variant: str, options: argparse.Namespace) -> str:
+    """Train one variant on one task and keep its policies."""
     warnings.simplefilter("ignore")  # few safe segments at the lowest limit
     data = episodes_of(task, options.data)
     kind = tracrl.TraC if variant == "trac" else tracrl.TraCAny
@@ -80,26 +88,40 @@ def measure(task: str, variant: str, options: argparse.Namespace) -> str:
     began = time.monotonic()
     run = tracrl.fit(method, data, limits=LIMITS, seeds=SEEDS, device=options.device)
     trained = time.monotonic() - began
-    played: Policy = run.policy
-    if isinstance(run.policy, LimitRangePolicy):
-        run.policy[run.policy.networks()].save(file_of(options.out, task, variant, ".safetensors"))
-        wanted = sorted({*LIMITS, *UNSEEN, *(INNER if variant == "any" else ())})
-        lowest = run.policy.limit_range[0]
-        played = run.policy.over([limit for limit in wanted if limit >= lowest])
+    policy = run.policy[run.policy.networks()] if isinstance(run.policy, LimitRangePolicy) else run.policy
+    write_json(
+        file_of(options.out, task, variant, ".training.json"),
+        {"training_seconds": round(trained, 1), "settings": asdict(method)},
+    )
+    policy.save(file_of(options.out, task, variant, ".safetensors"))
+    return f"{task}, {variant}: trained in {trained:.0f} s"
+
+
+def measure(task: str, variant: str, options: argparse.Namespace) -> str:
+    """Train one variant on one task where that is not done yet, play it, and keep the scores; a line on them."""
+    if not file_of(options.out, task, variant, ".safetensors").exists():
+        train(task, variant, options)
+    data = episodes_of(task, options.data)
+    policy = tracrl.load_policy(file_of(options.out, task, variant, ".safetensors"))
+    played, wanted = policy, list(LIMITS)
+    if isinstance(policy, LimitRangePolicy):
+        everything = {"any": (*LIMITS, *UNSEEN, *INNER), "any x told": LIMITS}.get(variant, (*LIMITS, *UNSEEN))
+        lowest = policy.limit_range[0]
+        wanted = sorted(limit for limit in set(options.limits or everything) if limit >= lowest)
+        played = policy.over(wanted)
     began = time.monotonic()
     with Evaluator(task, episodes=options.episodes, workers=options.simulators) as evaluator:
+        if isinstance(policy, AnyXPolicy):
+            bold = evaluator.evaluate(policy.at_x(BOLD).over(wanted))
+            keep(options, task, f"{variant}, x {BOLD:g}", bold, data, {})
         scores = evaluator.evaluate(played)
-        if variant == "any" and isinstance(run.policy, AnyLimitPolicy):
-            together = [mean_of(run.policy.at(limit)) for limit in LIMITS if limit >= lowest]
+        if variant == "any" and isinstance(policy, AnyLimitPolicy):
+            together = [mean_of(policy.at(limit)) for limit in LIMITS if limit in wanted]
             keep(options, task, MEAN, evaluator.evaluate(together[0].joined_with(together[1:])), data, {})
-    facts = {
-        "training_seconds": round(trained, 1),
-        "playing_seconds": round(time.monotonic() - began, 1),
-        "settings": asdict(method),
-    }
-    keep(options, task, variant, scores, data, facts)
+    facts = read_json(file_of(options.out, task, variant, ".training.json"))
+    keep(options, task, variant, scores, data, {**facts, "playing_seconds": round(time.monotonic() - began, 1)})
     reward, cost, safe = summary(scores, LIMITS)
-    return f"{task}, {variant}: {reward:.3f} / {cost:.2f}, {safe} safe; trained in {trained:.0f} s"
+    return f"{task}, {variant}: {reward:.3f} / {cost:.2f}, {safe} safe; trained in {facts['training_seconds']:.0f} s"
 
 
 def mean_of(policy: MLPPolicy) -> MLPPolicy:
@@ -158,23 +180,75 @@ def summary(scores: Scores, limits: tuple[float, ...]) -> tuple[float, float, st
 
 
 def estimate(task: str, variant: str, options: argparse.Namespace) -> str:
-    """What the log alone says of the default's policies at each inner limit."""
-    policy = tracrl.load_policy(file_of(options.out, task, variant, ".safetensors"))
-    assert isinstance(policy, AnyLimitPolicy)
-    lowest = policy.limit_range[0]
-    data = episodes_of(task, options.data)
+    """What the log alone says of a variant's policies at each inner limit, and with each x where they are told x."""
+    given, data = tried(task, variant, options), episodes_of(task, options.data)
     began = time.monotonic()
-    found = tracrl.estimate(
-        policy.over([limit for limit in options.inner if limit >= lowest]),
-        data,
-        trained_on=[data.fingerprint],
-        device=options.device,
-    )
+    effort = effort_on(options.device)
+    found = tracrl.estimate(given.stacks, data, trained_on=[data.fingerprint], device=options.device, effort=effort)
     found.save(file_of(options.out, task, variant, ".estimates.json"))
     return f"{task}, {variant}: {len(found)} policies estimated in {time.monotonic() - began:.0f} s"
 
 
-JOBS = {"measure": (measure, ".json"), "estimate": (estimate, ".estimates.json")}
+def tried(task: str, variant: str, options: argparse.Namespace) -> Candidates:
+    """The candidates that are estimated and chosen from."""
+    policy = tracrl.load_policy(file_of(options.out, task, variant, ".safetensors"))
+    assert isinstance(policy, AnyLimitPolicy)
+    if options.inner is None:
+        return candidates(policy, LIMITS)
+    over = policy.over([limit for limit in options.inner if limit >= policy.limit_range[0]])
+    return Candidates({"trac-any": over}, [None])
+
+
+def judge(task: str, variant: str, options: argparse.Namespace) -> str:
+    """Play those of the candidates that the log chooses, each once, and keep what they scored."""
+    file = file_of(options.out, task, variant, ".judged.json")
+    known: dict[str, Any] = read_json(file) if file.exists() else {}
+    estimates = Estimates.load(file_of(options.out, task, variant, ".estimates.json"))
+    given = tried(task, variant, options)
+    todo: dict[str, MLPPolicy] = {}
+    for confidence in options.confidences:
+        chosen = calibrate(given, estimates, LIMITS, confidence)
+        for i, choice in enumerate(chosen.choices):
+            if mark(choice) not in known:
+                todo.setdefault(mark(choice), chosen.policy[[i]])
+    if todo:
+        first, *others = todo.values()
+        with Evaluator(task, episodes=options.episodes, workers=options.simulators) as evaluator:
+            scores = evaluator.evaluate(first.joined_with(others))
+        for i, name in enumerate(todo):
+            known[name] = {"rewards": scores.rewards[i].tolist(), "costs": scores.costs[i].tolist()}
+        write_json(file, known)
+    lines = [f"{confidence:.0%} {judged(given, estimates, known, confidence)[0]}" for confidence in options.confidences]
+    return f"{task}, {variant}, {len(todo)} policies played: " + "; ".join(lines)
+
+
+def mark(choice: Choice) -> str:
+    x = "" if choice.x is None else f"x {choice.x:g}, "
+    return f"{x}inner limit {choice.inner:g}, seed {choice.seed}"
+
+
+def judged(
+    given: Candidates, estimates: Estimates, known: dict[str, Any], confidence: float
+) -> tuple[str, list[tuple[float, float, float]]]:
+    """A summary, and reward, normalised cost and wanted limit of each choice; empty where one was not played."""
+    choices = calibrate(given, estimates, LIMITS, confidence).choices
+    if any(mark(choice) not in known for choice in choices):
+        return "not played", []
+    found = [
+        (float(np.mean(known[mark(c)]["rewards"])), float(np.mean(known[mark(c)]["costs"])) / c.limit, c.limit)
+        for c in choices
+    ]
+    rewards, costs, _ = np.array(found).T
+    safe, shown = int((costs <= 1).sum()), sum(c.shown for c in choices)
+    return f"{rewards.mean():.3f} / {costs.mean():.2f}, {safe} of {len(found)} safe, {shown} shown", found
+
+
+JOBS = {
+    "train": (train, ".safetensors"),
+    "measure": (measure, ".json"),
+    "estimate": (estimate, ".estimates.json"),
+    "judge": (judge, None),
+}
 
 
 def work(options: argparse.Namespace) -> None:
@@ -185,7 +259,7 @@ def work(options: argparse.Namespace) -> None:
         (task, variant)
         for variant in options.variants
         for task in options.tasks or TASKS
-        if not file_of(options.out, task, variant, suffix).exists()
+        if suffix is None or not file_of(options.out, task, variant, suffix).exists()
     ]
     began = time.time()
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -205,7 +279,7 @@ def in_time(job: Any, task: str, variant: str, options: argparse.Namespace, bega
 
 def table(options: argparse.Namespace) -> None:
     """Markdown: a table over the compared limits, one over the unseen ones, and what an inner limit would bring."""
-    found = [read_json(file) for file in sorted(options.out.glob("*.json")) if ".estimates" not in file.name]
+    found = [read_json(file) for file in sorted(options.out.glob("*.json")) if not file.stem.endswith(ASIDE)]
     scores = {(f["task"], f["variant"]): Scores.from_dict(f["scores"]) for f in found}
     facts = {(f["task"], f["variant"]): f for f in found}
     tasks = [task for task in options.tasks or TASKS if (task, "any") in scores]
@@ -318,7 +392,7 @@ def cell(scores: Scores | None, limits: tuple[float, ...]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["measure", "estimate", "speed", "table"])
+    parser.add_argument("command", choices=[*JOBS, "speed", "table"])
     parser.add_argument("tasks", nargs="*", metavar="TASK")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
@@ -327,12 +401,15 @@ def main() -> None:
     parser.add_argument("--updates", type=int, help="in place of the preset's")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--inner", type=float, nargs="+", default=INNER, help="inner limits that are estimated")
+    parser.add_argument("--inner", type=float, nargs="+", help="inner limits that are estimated, in place of a spread")
+    parser.add_argument("--limits", type=float, nargs="+", help="that are played, in place of each variant's own")
+    parser.add_argument("--confidences", type=float, nargs="+", default=CONFIDENCES)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--simulators", type=int, help="processes that play, for each job")
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
-    options.variants = options.variants or (["any"] if options.command == "estimate" else list(VARIANTS))
+    usual = ["any x told"] if options.command in ("estimate", "judge") else list(VARIANTS)
+    options.variants = options.variants or usual
     if options.command == "table":
         table(options)
     elif options.command == "speed":

@@ -25,7 +25,7 @@ from tracrl.methods.bear_lag import BEARLag
 from tracrl.methods.cdt import CDT
 from tracrl.methods.cpq import CPQ
 from tracrl.methods.method import Compute, Method, RunSpec
-from tracrl.policies.any_limit import AnyLimitPolicy, RemainingBudgetPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, RemainingBudgetPolicy
 from tracrl.policies.base import KINDS, Floats, Policy, PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 
@@ -141,6 +141,13 @@ def test_a_policy_for_every_limit_is_told_it(tmp_path: Path) -> None:
     known = properties(path)
     assert json.loads(known["limit_range"]) == [lowest, highest]
     assert "limit" not in known
+    row = np.ones((2, 1, 16), np.float32)
+    tensors = {**policy.tensors, "weight0": np.insert(policy.tensors["weight0"], [3], row, axis=1)}
+    told_x = AnyXPolicy(policy.metadata, tensors, lowest=0.7, highest=40.0, largest_x=50.0, least_x=5.0)
+    tracrl.export(told_x[0], path, states=STATES)
+    given = np.full((len(STATES), 1), 20.0, np.float32)
+    careful = told_x[0].at_x(50).act(STATES, limit=20.0)
+    np.testing.assert_allclose(act(path, STATES, cost_limit=given), careful, atol=1e-5)
     tracrl.export(policy[0].at(20.0), path)
     np.testing.assert_allclose(act(path, STATES), policy[0].act(STATES, limit=20.0), atol=1e-5)
     assert properties(path)["limit"] == "20.0"

@@ -19,7 +19,7 @@ from tracrl.methods.segments import LimitTable
 from tracrl.methods.trac import BATCH_STREAM
 from tracrl.methods.trac_any import TraCAny, TraCAnyLearner
 from tracrl.nets import random
-from tracrl.policies.any_limit import AnyLimitPolicy, RemainingBudgetPolicy, told
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, RemainingBudgetPolicy, told
 from tracrl.policies.load import load_policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.train.fit import fit
@@ -185,6 +185,84 @@ def test_fewer_are_desirable_where_many_are_safe_and_the_best_weigh_more() -> No
     assert usual.weights(parts)[:2] == pytest.approx([1.0, 2 / 3 * np.exp(-2 / 3)])
 
 
+TOLD_X = replace(SMALL, least_x=10.0)
+
+
+def test_labels_with_a_drawn_x_by_hand() -> None:
+    """At a limit of 6 the first four are safe, the best is 3, then 2: the better half with x 50, 3 alone with x 25 and
+    below. The policy is told −1 for 50, 1 for 6.25, and a third of the way for each x between."""
+    data = five_episodes()
+    method = TraCAny(batch_size=256, hidden=(4,), label_limits=2, lowest=0, highest=80, least_x=6.25)
+    assert method.shares == pytest.approx([50, 25, 12.5, 6.25])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stack = method.learner(data, [RunSpec(1.0, 0)], Compute())
+    drawn = stack.table.draw(random.keys(torch.tensor([0]), torch.tensor(0), BATCH_STREAM), stack.classified)
+    assert drawn.limit is not None
+    assert drawn.x is not None
+    seen: dict[tuple[float, float], set[int]] = {}
+    places = zip(drawn.limit[0].tolist(), drawn.x[0].tolist(), drawn.desirable[0], drawn.rows[0, :, 0], strict=True)
+    for limit, x, label, row in places:
+        if label:
+            seen.setdefault((limit, x), set()).add(int(row) // 2)
+    assert seen == {
+        **{(0.0, x): {0} for x in (50.0, 25.0, 12.5, 6.25)},
+        (6.0, 50.0): {2, 3}, (6.0, 25.0): {3}, (6.0, 12.5): {3}, (6.0, 6.25): {3},
+    }  # fmt: skip
+    rows, limit = torch.tensor([[[6, 7], [2, 3]]]), torch.tensor([[6.0, 0.0]])
+    shown = stack.seen(torch.zeros(1, 4, 1), rows, limit, torch.tensor([[50.0, 12.5]]))[0, :, 1:]
+    expected = torch.tensor([[-1.0, 1.0], [-1, 1], [1 / 3, -1], [1 / 3, -1]])
+    assert torch.allclose(shown, expected)
+
+
+def test_x_told_is_a_stack_of_runs_and_goes_on_exactly() -> None:
+    together, resumed = learner(TOLD_X), learner(TOLD_X)
+    for step in range(10):
+        if step == 6:
+            resumed.restore({name: t.clone() for name, t in together.state_dict().items()}, together.step)
+        together.update()
+        if step >= 6:
+            resumed.update()
+    alone = learner(TOLD_X, SEEDS[1])
+    for _ in range(10):
+        alone.update()
+    for name, tensor in together.state_dict().items():
+        assert torch.equal(tensor[1], alone.state_dict()[name][0]), name
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_a_policy_at_an_x_is_one_for_every_limit(tmp_path: Path) -> None:
+    stack = learner(TOLD_X)
+    for _ in range(8):
+        stack.update()
+    policy = stack.policy()
+    assert isinstance(policy, AnyXPolicy)
+    observations = make_small_data().observations[:5]
+    weight, bias = policy.tensors["weight0"][0], policy.tensors["bias0"][0]
+    for x, bold in ((50.0, -1.0), (500**0.5, 0.0), (10.0, 1.0)):
+        at = policy.at_x(x)
+        assert type(at) is AnyLimitPolicy
+        column = [bold, told(5.5, policy.lowest, policy.highest)]
+        h = np.concatenate([observations, np.tile(np.array(column, np.float32), (5, 1))], 1)
+        h = np.maximum(h @ weight + bias, 0)
+        h = np.maximum(h @ policy.tensors["weight1"][0] + policy.tensors["bias1"][0], 0)
+        by_hand = np.tanh(h @ policy.tensors["weight2"][0] + policy.tensors["bias2"][0])
+        assert np.allclose(at[0].act(observations, limit=5.5), by_hand, atol=1e-5)
+    # By itself it is the careful one; so it is once it was saved and loaded.
+    careful = policy.at_x(50).act(observations, limit=5.5)
+    assert np.allclose(policy.act(observations, limit=5.5), careful, atol=1e-6)
+    assert not np.allclose(policy.at_x(10).act(observations, limit=5.5), careful, atol=1e-6)
+    policy.save(tmp_path / "policy.safetensors")
+    loaded = load_policy(tmp_path / "policy.safetensors")
+    assert isinstance(loaded, AnyXPolicy)
+    assert np.array_equal(
+        loaded.at_x(20).over([2, 8]).act(observations), policy.at_x(20).over([2, 8]).act(observations)
+    )
+    for x in (5.0, 60.0, float("nan")):
+        with pytest.raises(TracrlError, match="10 to 50 per cent"):
+            policy.at_x(x)
+
+
 def test_what_is_left_of_the_limit_is_told_in_each_step() -> None:
     """Episodes of two steps that cost the same each; limits from 0 to 6."""
     data = five_episodes()
@@ -241,6 +319,29 @@ def test_reward_and_cost_grow_with_the_limit() -> None:
     assert (np.diff(spent, axis=0) > 0.5).all(), spent
     assert (spent <= np.array(limits)[:, None] + 0.2).all(), spent
     assert (spent[-1] >= 0.4 * limits[-1]).all(), spent
+
+
+def test_a_smaller_x_is_bolder() -> None:
+    """Told a smaller x, the policy spends more of the same limit; it grows with the limit too."""
+    method = TraCAny(
+        updates=800,
+        clone_updates=200,
+        batch_size=32,
+        bc_lr=3e-3,
+        lr=1e-3,
+        warmup=50,
+        dropout=0,
+        hidden=(32, 32),
+        least_x=5,
+    )
+    limits = [3.0, 6.0]
+    policy = fit(method, bold_and_careful(), limits=limits, seeds=[0], device="cpu").policy
+    assert isinstance(policy, AnyXPolicy)
+    observations = np.random.default_rng(1).normal(size=(200, 2))
+    spent = [10 * policy.at_x(x).over(limits).act(observations).mean(axis=(1, 2)) for x in (50, 15, 5)]
+    assert (np.diff(spent, axis=0) > 0.2).all(), spent
+    assert (np.diff(spent, axis=1) > 0.5).all(), spent
+    assert (spent[-1] <= np.array(limits) + 0.3).all(), spent
 
 
 def policy_of(stack: TraCAnyLearner | None = None) -> AnyLimitPolicy:
@@ -319,6 +420,8 @@ def test_a_limit_below_the_range_is_refused_before_anything_is_written(tmp_path:
     [
         ({"lowest": 60.0, "highest": 40.0}, "below --highest"),
         ({"label_limits": 1}, "label-limits"),
+        ({"least_x": 60.0}, "--least-x"),
+        ({"least_x": 5.0, "told": "remaining"}, "--least-x"),
         ({"updates": 9, "clone_updates": 8, "warmup": 1, "rounds": 2}, "--rounds"),
     ],
 )

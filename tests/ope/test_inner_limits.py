@@ -13,7 +13,7 @@ import torch
 from tracrl.ope.acting import Actor
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.inner_limits import calibrate, candidates, inner_limits
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy
 from tracrl.policies.base import PolicyMetadata
 from tracrl.policies.load import load_policy
 
@@ -52,7 +52,7 @@ def estimated(stack: AnyLimitPolicy, cost_per_limit: tuple[float, float], error:
 
 def test_candidates_are_the_wanted_limits_and_a_spread_over_the_range() -> None:
     assert inner_limits(policy(), [10, 20]) == [0, 1, 4, 9, 10, 16, 20, 25, 36, 49, 64]
-    stack = candidates(policy(), [20])
+    (stack,) = candidates(policy(), [20]).stacks.values()
     assert stack.metadata.limits[:4] == (0, 0, 1, 1)
     assert len(stack) == 20
     assert inner_limits(policy().in_units(replace(policy().metadata, cost_unit=0.5)), [0.1, 40])[-2:] == [32, 40]
@@ -62,11 +62,12 @@ def test_the_inner_limit_is_the_best_whose_bound_is_within_the_limit(tmp_path: P
     """Seed 0 spends half of what it is told, so that 36 costs 18 and at most 19.3 with 90 % confidence; seed 10 spends
     twice as much: 9 costs 18. At confidence 99 % the bounds are 20.3, and the next lower ones are taken."""
     given = policy()
-    estimates = estimated(candidates(given, [20]), (0.5, 2.0))
-    found = calibrate(given, estimates, [20], confidence=0.9)
+    tried = candidates(given, [20])
+    estimates = estimated(tried.stacks["trac-any"], (0.5, 2.0))
+    found = calibrate(tried, estimates, [20], confidence=0.9)
     assert [(c.limit, c.seed, c.inner, c.shown) for c in found.choices] == [(20, 0, 36, True), (20, 10, 9, True)]
     assert [c.cost_bound for c in found.choices] == pytest.approx([19.28, 19.28], abs=0.01)
-    assert [c.inner for c in calibrate(given, estimates, [20], confidence=0.99).choices] == [25, 4]
+    assert [c.inner for c in calibrate(tried, estimates, [20], confidence=0.99).choices] == [25, 4]
     # The policies act at the inner limits and say what they are wanted for.
     assert found.policy.metadata.limits == (20, 20)
     assert found.policy.act(np.zeros(1))[0] == pytest.approx(given.at(36).act(np.zeros(1))[0])
@@ -76,9 +77,35 @@ def test_the_inner_limit_is_the_best_whose_bound_is_within_the_limit(tmp_path: P
     assert json.loads(json.dumps(found.to_dict()))["choices"][0]["inner"] == 36
 
 
+def test_x_is_chosen_beside_the_inner_limit() -> None:
+    """The bolder of two x costs and returns twice as much, so that it is taken at half the inner limit; where nothing
+    is shown, the careful one is."""
+    plain = policy()
+    row = np.full((2, 1, 1), 0.25, np.float32)
+    tensors = {**plain.tensors, "weight0": np.insert(plain.tensors["weight0"], [1], row, axis=1)}
+    told_x = AnyXPolicy(plain.metadata, tensors, lowest=0.0, highest=64.0, largest_x=50.0, least_x=6.25)
+    tried = candidates(told_x, [20])
+    assert list(tried.stacks) == ["trac-any, x 50", "trac-any, x 25", "trac-any, x 12.5", "trac-any, x 6.25"]
+    inner = inner_limits(plain, [20])
+    joined = estimated(plain.over(inner * 4), (0.5, 0.5))
+    each = 2 * len(inner)
+    factor, more = np.repeat([1.0, 2, 2, 2], each), np.repeat([0.0, 3, 0, 0], each)
+    estimates = replace(joined, costs=joined.costs * factor, returns=joined.returns * factor + more)
+    found = calibrate(tried, estimates, [20], confidence=0.9)
+    # 16 costs 16 with the bolder x, 36 costs 18 with the careful one: returns 35 and 36.
+    assert [(c.inner, c.x) for c in found.choices] == [(36, 50), (36, 50)]
+    dearer = replace(estimates, costs=estimates.costs + np.repeat([3.0, 0, 0, 0], each))
+    found = calibrate(tried, dearer, [20], confidence=0.9)
+    assert [(c.inner, c.x) for c in found.choices] == [(16, 25), (16, 25)]
+    assert found.policy.act(np.zeros(1))[0] == pytest.approx(told_x.at_x(25).at(16).act(np.zeros(1))[0])
+    none = calibrate(tried, replace(estimates, cost_errors=np.full(len(estimates), 99.0)), [20])
+    assert [(c.inner, c.x, c.shown) for c in none.choices] == [(20, 50, False)] * 2
+    assert "x" in [column.header for column in none.table().columns]
+
+
 def test_where_nothing_is_shown_the_limit_itself_is_acted_at_and_that_is_said() -> None:
-    given = policy()
-    found = calibrate(given, estimated(candidates(given, [10]), (0.5, 0.5), error=50.0), [10])
+    tried = candidates(policy(), [10])
+    found = calibrate(tried, estimated(tried.stacks["trac-any"], (0.5, 0.5), error=50.0), [10])
     assert [(c.inner, c.shown) for c in found.choices] == [(10, False), (10, False)]
     assert any("NO" in str(cell) for column in found.table().columns for cell in column.cells)
 

@@ -130,18 +130,24 @@ def choose(options: ChooseOptions) -> int:
 
     check_limit(options.limit)
     given = _policies(options)
-    stacks = {
-        name: candidates(policy, [options.limit]) if isinstance(policy, AnyLimitPolicy) else policy
-        for name, policy in given.items()
-    }
+    stacks: dict[str, Policy] = {}
+    called = {}
+    for name, policy in given.items():
+        if not isinstance(policy, AnyLimitPolicy):
+            stacks[name] = policy
+            continue
+        tried = candidates(policy, [options.limit], name)
+        stacks |= tried.stacks
+        for stack, x in zip(tried.stacks, tried.x, strict=True):
+            called[stack] = f"tracrl.load_policy({name!r})" + (f".at_x({x:g})" if x is not None else "")
     estimates = _estimates(options, stacks)
     decision = decide(estimates, options.limit, options.confidence)
     console.print(str(decision), soft_wrap=True)
     chosen = decision.policy
-    if chosen is not None and isinstance(given[estimates.names[chosen]], AnyLimitPolicy):
-        name, inner, seed = estimates.names[chosen], estimates.limits[chosen], estimates.seeds[chosen]
+    if chosen is not None and estimates.names[chosen] in called:
+        inner, seed, how = estimates.limits[chosen], estimates.seeds[chosen], called[estimates.names[chosen]]
         console.print(
-            f"Its inner limit is {inner:g}: tracrl.load_policy({name!r}).at({inner:g}), the policy of seed {seed}.",
+            f"Its inner limit is {inner:g}: {how}.at({inner:g}), the policy of seed {seed}.",
             soft_wrap=True,
         )
     return decision.status

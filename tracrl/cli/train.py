@@ -134,19 +134,21 @@ def calibrate(
     from tracrl.files import write_json
     from tracrl.ope.estimate import estimate
     from tracrl.ope.inner_limits import calibrate as chosen_limits
-    from tracrl.ope.inner_limits import candidates
+    from tracrl.ope.inner_limits import candidates, effort_on
     from tracrl.policies.any_limit import AnyLimitPolicy
     from tracrl.train.directory import RunDirectory
 
     assert isinstance(policy, AnyLimitPolicy)
+    given = candidates(policy, limits)
     estimates = estimate(
-        candidates(policy, limits),
+        given.stacks,
         log,
         trained_on=[trained.fingerprint],
         device=device,
+        effort=effort_on(device),
         progress=lambda text: say_aside(f"{text} ..."),
     )
-    found = chosen_limits(policy, estimates, limits)
+    found = chosen_limits(given, estimates, limits)
     directory = RunDirectory(out)
     write_json(directory.calibration, found.to_dict())
     found.policy.save(directory.calibrated)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracrl.deploy.graph import Graph
 from tracrl.errors import TracrlError
 from tracrl.nets.ranges import LATENT_RANGE, LOG_STD_RANGE
-from tracrl.policies.any_limit import AnyLimitPolicy, LimitRangePolicy, RemainingBudgetPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, LimitRangePolicy, RemainingBudgetPolicy
 from tracrl.policies.base import Floats, Policy
 from tracrl.policies.layers import layers_of
 
@@ -141,6 +141,15 @@ class AnyLimitExporter(LimitRangeExporter):
             f"cost_limit (batch, 1): what an episode may cost, from {lowest:g} to {highest:g}; below that the action "
             "is not a number, above it is that of the highest"
         )
+
+
+class AnyXExporter(AnyLimitExporter):
+    """As it acts by itself, at the largest x; ``policy.at_x(25)`` is exported with that x."""
+
+    kind = "any-limit-any-x-mlp"
+
+    def __init__(self, policy: AnyXPolicy):
+        super().__init__(policy.at_x(policy.largest_x))
 
 
 class RemainingBudgetExporter(LimitRangeExporter):

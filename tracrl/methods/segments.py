@@ -39,6 +39,8 @@ class SegmentBatch:
     """of the whole batch's segments"""
     limit: Tensor | None = None
     """(R, B): the limit at which each was labelled; None where a run has one limit"""
+    x: Tensor | None = None
+    """(R, B): the x, likewise"""
 
 
 class SegmentTable:
@@ -90,7 +92,9 @@ class SegmentTable:
         index = start[:, None] + random.below(key, stop - start, self.batch_size)
         return self._gathered(index, index < self.sets["desirable"][1][:, None])
 
-    def _gathered(self, index: Tensor, desirable: Tensor, limit: Tensor | None = None) -> SegmentBatch:
+    def _gathered(
+        self, index: Tensor, desirable: Tensor, limit: Tensor | None = None, x: Tensor | None = None
+    ) -> SegmentBatch:
         first, length = self.first.gather(1, index)[..., None], self.length.gather(1, index)[..., None]
         return SegmentBatch(
             rows=first.long() + torch.minimum(self.steps, length - 1),
@@ -98,6 +102,7 @@ class SegmentTable:
             desirable=desirable.to(self.weight.dtype),
             weight=self.weight.gather(1, index),
             limit=limit,
+            x=x,
         )
 
     def chunks(self, batch: SegmentBatch) -> Iterator[SegmentBatch]:
@@ -106,14 +111,21 @@ class SegmentTable:
             part = slice(i * self.chunk, (i + 1) * self.chunk)
             rows = batch.rows[:, part]
             share = rows.shape[1] / self.batch_size
-            limit = None if batch.limit is None else batch.limit[:, part]
             yield SegmentBatch(
-                rows, batch.valid[:, part], batch.desirable[:, part], batch.weight[:, part], first_row, share, limit
+                rows,
+                batch.valid[:, part],
+                batch.desirable[:, part],
+                batch.weight[:, part],
+                first_row,
+                share,
+                None if batch.limit is None else batch.limit[:, part],
+                None if batch.x is None else batch.x[:, part],
             )
 
 
 class LimitTable(SegmentTable):
-    """The segments of each run, labelled at each of K limits. A batch's segments are drawn at limits of their own.
+    """The segments of each run, labelled in each of K ways: at a limit, and where there are several x, with one of
+    them. A batch's segments are drawn in ways of their own.
 
     Where both sets are classified, desirable and undesirable segments take turns: at a low limit few are desirable, and
     in a batch of all limits they would hardly count.
@@ -126,21 +138,24 @@ class LimitTable(SegmentTable):
         batch_size: int,
         hidden: Sequence[int],
         compute: Compute,
+        x: Sequence[float] | None = None,
     ):
-        """``partitions`` and ``weights`` have K entries for each run, the same limits for all."""
+        """``partitions`` and ``weights`` have K entries for each run, the same limits for all; so has ``x``, where it
+        differs between them."""
         super().__init__(list(chain(*partitions)), list(chain(*weights)), batch_size, hidden, compute)
         runs, self.limits = len(partitions), len(partitions[0])
         self.most = self.first.shape[1]
         self.first, self.length, self.weight = (t.view(runs, -1) for t in (self.first, self.length, self.weight))
         limits = [parts.limit for parts in partitions[0]]
         self.limit_values = torch.tensor(limits, dtype=torch.float32, device=compute.device)
+        self.x_values = None if x is None else torch.tensor(x, dtype=torch.float32, device=compute.device)
         each = {name: (start.view(runs, -1), stop.view(runs, -1)) for name, (start, stop) in self.sets.items()}
         (d_start, d_stop), (u_start, u_stop) = each["desirable"], each["undesirable"]
         # (R, 1 or 2 · K): where two sets take turns, first those of the one, then those of the other
         self.sets = {**each, "turns": (torch.cat([d_start, u_start], 1), torch.cat([d_stop, u_stop], 1))}
 
     def draw(self, key: Tensor, within: Within) -> SegmentBatch:
-        """A batch for each run: of each segment first the limit, uniform over all, then the segment itself."""
+        """A batch for each run: of each segment first the limit and x, uniform over all, then the segment itself."""
         start, stop = within
         drawn = random.uniform(key, 2 * self.batch_size).view(len(key), 2, -1)
         limit = (drawn[:, 0] * self.limits).to(torch.int64)
@@ -149,7 +164,8 @@ class LimitTable(SegmentTable):
         first, last = start.gather(1, column), stop.gather(1, column)
         index = first + (drawn[:, 1] * (last - first)).to(torch.int64)
         desirable = index < self.sets["desirable"][1].gather(1, limit)
-        return self._gathered(index + limit * self.most, desirable, self.limit_values[limit])
+        x = None if self.x_values is None else self.x_values[limit]
+        return self._gathered(index + limit * self.most, desirable, self.limit_values[limit], x)
 
 
 def warn_of_few(partitions: Sequence[Partition], batch_size: int) -> None:

@@ -186,9 +186,6 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
 class TraCLearner(Learner):
     """The stack in training: one policy network, one frozen copy of it."""
 
-    more_inputs: ClassVar[int] = 0
-    """what the network sees beside the state"""
-
     def __init__(self, method: TraC, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         self.method, device = method, compute.device
@@ -222,6 +219,11 @@ class TraCLearner(Learner):
         w = [weights(p, method.delta) for p in parts]
         table = SegmentTable(parts, w, method.batch_size, method.hidden, self.compute)
         return table, [method.balance(p.desirable, p.undesirable) for p in parts]
+
+    @property
+    def more_inputs(self) -> int:
+        """What the network sees beside the state."""
+        return 0
 
     @property
     def drawn_from(self) -> str:
@@ -275,7 +277,7 @@ class TraCLearner(Learner):
 
     def scores(self, batch: SegmentBatch) -> Tensor:
         """ψ of each segment of a batch (R, B)."""
-        log_pi = self.log_pi(batch.rows, batch.first_row, batch.limit)
+        log_pi = self.log_pi(batch.rows, batch.first_row, batch.limit, batch.x)
         return score(log_pi, self.reference(batch), self.discount * batch.valid, self.method.alpha)
 
     def reference(self, batch: SegmentBatch) -> Tensor:
@@ -288,18 +290,22 @@ class TraCLearner(Learner):
         since = self.clock - self.method.clone_updates + 1
         return self.method.lr * (since / max(self.method.warmup, 1)).clamp(max=1.0)
 
-    def seen(self, states: Tensor, rows: Tensor | None = None, limit: Tensor | None = None) -> Tensor:
+    def seen(
+        self, states: Tensor, rows: Tensor | None = None, limit: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         """What the network sees in states (R, rows, size): those at rows (R, B, L) of segments that were labelled at
-        these limits (R, B)."""
+        these limits and x (R, B)."""
         return states
 
-    def log_pi(self, rows: Tensor, first_row: random.Position = 0, limit: Tensor | None = None) -> Tensor:
+    def log_pi(
+        self, rows: Tensor, first_row: random.Position = 0, limit: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         """log π_θ of the logged actions at these rows (R, B, L), dropout on, with the masks from ``first_row`` on."""
         runs, flat = len(rows), rows.flatten()
         states = self.observations[flat].view(runs, -1, self.observations.shape[1])
         actions = self.actions[flat].view(*rows.shape, -1)
         with self.autocast():
-            mean = self.network(self.seen(states, rows, limit), self.key, first_row=first_row)
+            mean = self.network(self.seen(states, rows, limit, x), self.key, first_row=first_row)
         return log_prob(mean.to(actions.dtype).view_as(actions), actions)
 
     @torch.no_grad()

@@ -3,14 +3,17 @@
 Cloning does not see the limit: the input is 0 there, and its weights are 0 when classification begins, so that the
 reference's log-probabilities hold for every limit. From then on a segment comes with one of several dozen limits
 between a low and a high quantile of the data's costs, and with the label, the weight and the balance that TraC would
-give it in a training for that limit alone.
+give it in a training for that limit alone. With ``least_x`` the share of the safe segments that are desirable is drawn
+in the same way and is an input too: the fewer and better they are, the bolder the policy, and which x is bold enough at
+which limit can be chosen after training.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,13 +26,16 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.segments import LimitTable, SegmentBatch, SegmentTable, warn_of_few
 from tracrl.methods.trac import TraC, TraCLearner, log_prob, weights
-from tracrl.policies.any_limit import AnyLimitPolicy, RemainingBudgetPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, RemainingBudgetPolicy
 from tracrl.policies.base import Policy
+from tracrl.policies.layers import named_layers
 from tracrl.settings import Range
 
 MOST_LABELS = 8_000_000
 """of a run: segments × limits; more segments make do with fewer limits"""
 LEAST_LIMITS = 8
+X_STEPS = 4
+"""different x, where x is an input"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,10 @@ class TraCAny(TraC):
     paper: ClassVar[str] = f"none of its own; TraC is from {TraC.paper}"
     optimises: ClassVar[str] = "TraC's classifier at every cost limit at once: the limit is an input of the policy"
     depends_on_limit: ClassVar[bool] = False
-    same_cost: ClassVar = (*TraC.same_cost, "label_limits", "lowest", "highest", "most", "sharpness", "told")
+    same_cost: ClassVar = (
+        *TraC.same_cost, "label_limits", "lowest", "highest", "most", "least_x",
+        "sharpness", "told",
+    )  # fmt: skip
 
     label_limits: Annotated[int, Range(2, 1_000)] = 32
     """limits at which segments are labelled"""
@@ -54,6 +63,8 @@ class TraCAny(TraC):
     """what the policy is told in each step: the limit, or what is left of it"""
     most: Annotated[float, Range(0, 100, above=True, kind="per cent")] = 100.0
     """per cent of all segments that are desirable at most: where many are safe, x is the lower"""
+    least_x: Annotated[float, Range(0, 100, kind="per cent")] = 0.0
+    """where above 0, x is an input beside the limit: drawn between --x and this in training, chosen afterwards"""
     sharpness: Annotated[float, Range(0, 100)] = 0.0
     """s: a desirable segment weighs exp(s (v̂ − 1)) times as much, v̂ its return between 0 and 1"""
     rounds: Annotated[int, Range(1, 100)] = 1
@@ -62,6 +73,8 @@ class TraCAny(TraC):
     def validate(self) -> None:
         super().validate()
         self.require(self.told == "limit" or self.ratio == 1, "told", "limit where --ratio is below 1 (whole episodes)")
+        self.require(self.least_x < self.x, "least_x", f"per cent below --x ({self.x:g}); 0: x is no input")
+        self.require(self.told == "limit" or not self.least_x, "least_x", "0 where --told is remaining")
         most = max(1, self.updates - self.clone_updates)
         self.require(self.rounds <= most, "rounds", f"1 to {most}, the updates of the classification")
         self.require(self.lowest < self.highest, "lowest", f"per cent below --highest ({self.highest:g})")
@@ -71,6 +84,13 @@ class TraCAny(TraC):
         """Of the cloning, and of each round but the last."""
         each = (self.updates - self.clone_updates) / self.rounds
         return tuple(self.clone_updates + round(i * each) for i in range(self.rounds))
+
+    @property
+    def shares(self) -> list[float]:
+        """The x at which segments are labelled, each as many times the next as the next is the one after it."""
+        if not self.least_x:
+            return [self.x]
+        return [self.x * (self.least_x / self.x) ** (i / (X_STEPS - 1)) for i in range(X_STEPS)]
 
     def weights(self, parts: Partition) -> NDArray[np.float32]:
         """TraC's, and more for the best where that is asked for."""
@@ -95,31 +115,23 @@ class TraCAny(TraC):
     def grid(self, data: Episodes, segments: int) -> list[float]:
         """The limits at which segments are labelled: evenly spaced in what the policy is told of them."""
         low, high = self.limit_range(data)
-        count = min(self.label_limits, max(LEAST_LIMITS, MOST_LABELS // segments))
+        count = min(self.label_limits, max(LEAST_LIMITS, MOST_LABELS // (segments * len(self.shares))))
         return [low + (high - low) * (i / (count - 1)) ** 2 for i in range(count)]
 
     def partitions(self, data: Episodes, seed: int) -> list[Partition]:
-        """The desirable and undesirable segments of a run at each limit of the grid."""
+        """The desirable and undesirable segments of a run with each x, at each limit of the grid."""
         cut = cut_segments(data, self.ratio, self.short_episodes, np.random.default_rng(seed))
-        return partitions(
-            data,
-            cut,
-            self.grid(data, len(cut.first)),
-            x=self.x,
-            y=self.y,
-            most=self.most,
-            labelling=self.labelling,
-            normaliser=self.normaliser,
-        )
+        grid = self.grid(data, len(cut.first))
+        how: dict[str, Any] = {"most": self.most, "labelling": self.labelling, "normaliser": self.normaliser}
+        return [parts for x in self.shares for parts in partitions(data, cut, grid, x=x, y=self.y, **how)]
 
     def learner(self, data: Episodes, runs: Sequence[RunSpec], compute: Compute) -> TraCAnyLearner:
         return TraCAnyLearner(self, data, runs, compute)
 
 
 class TraCAnyLearner(TraCLearner):
-    """TraC's, whose network has one input more; a run is a seed."""
+    """TraC's, whose network has one or two inputs more, the limit the last; a run is a seed."""
 
-    more_inputs: ClassVar[int] = 1
     method: TraCAny
 
     def labelled(self, data: Episodes) -> tuple[SegmentTable, list[tuple[float, float]]]:
@@ -132,9 +144,15 @@ class TraCAnyLearner(TraCLearner):
             spent = [np.cumsum(data.costs[rows], dtype=np.float64) - data.costs[rows] for rows in data]
             self.spent = torch.from_numpy(np.concatenate(spent).astype(np.float32)).to(self.compute.device)
             """(rows,): what an episode has cost before each step"""
-        table = LimitTable(parts, w, method.batch_size, method.hidden, self.compute)
+        shares = method.shares
+        x = [x for x in shares for _ in range(len(parts[0]) // len(shares))] if method.least_x else None
+        table = LimitTable(parts, w, method.batch_size, method.hidden, self.compute, x)
         # The two sets take turns in a batch: they are of one size there, at every limit.
         return table, [method.balance(1, 1)] * len(self.runs)
+
+    @property
+    def more_inputs(self) -> int:
+        return 2 if self.method.least_x else 1
 
     @property
     def drawn_from(self) -> str:
@@ -157,32 +175,43 @@ class TraCAnyLearner(TraCLearner):
     def freeze(self) -> None:
         if self.round == 1:
             with torch.no_grad():
-                self.network.layers[0].weight[:, -1].zero_()
+                self.network.layers[0].weight[:, -self.more_inputs :].zero_()
         super().freeze()
 
     def reference(self, batch: SegmentBatch) -> Tensor:
-        """From the second round on the reference is told the limit too."""
+        """From the second round on the reference is told the limit (and x) too."""
         if self.round <= 1:
             return super().reference(batch)
         rows = batch.rows.flatten()
         states = self.observations[rows].view(len(batch.rows), -1, self.observations.shape[1])
         actions = self.actions[rows].view(*batch.rows.shape, -1)
         with torch.no_grad(), self.autocast():
-            mean = self.frozen(self.seen(states, batch.rows, batch.limit))
+            mean = self.frozen(self.seen(states, batch.rows, batch.limit, batch.x))
         return log_prob(mean.to(actions.dtype).view_as(actions), actions)
 
-    def seen(self, states: Tensor, rows: Tensor | None = None, limit: Tensor | None = None) -> Tensor:
+    def seen(
+        self, states: Tensor, rows: Tensor | None = None, limit: Tensor | None = None, x: Tensor | None = None
+    ) -> Tensor:
         if rows is None or limit is None:
-            column = states.new_zeros(*states.shape[:2], 1)
-        else:
-            left = limit[..., None].expand(rows.shape)
-            if self.method.told == "remaining":
-                left = left - (self.spent[rows] - self.spent[rows[..., :1]])
-            low, high = self.limit_range
-            share = ((left - low) / (high - low)).clamp(0, 1)
-            column = (2 * share.sqrt() - 1).to(states.dtype).reshape(*states.shape[:2], 1)
-        return torch.cat([states, column], -1)
+            return torch.cat([states, states.new_zeros(*states.shape[:2], self.more_inputs)], -1)
+        columns = []
+        if x is not None:
+            bold = 2 * (self.method.x / x).log() / math.log(self.method.x / self.method.least_x) - 1
+            columns.append(bold[..., None].expand(rows.shape))
+        left = limit[..., None].expand(rows.shape)
+        if self.method.told == "remaining":
+            left = left - (self.spent[rows] - self.spent[rows[..., :1]])
+        low, high = self.limit_range
+        share = ((left - low) / (high - low)).clamp(0, 1)
+        columns.append(2 * share.sqrt() - 1)
+        return torch.cat([states, *(c.to(states.dtype).reshape(*states.shape[:2], 1) for c in columns)], -1)
 
     def policy(self) -> Policy:
-        kind = AnyLimitPolicy if self.method.told == "limit" else RemainingBudgetPolicy
-        return kind.from_layers(self.metadata, self.network.weights(), *self.limit_range)
+        (low, high), method = self.limit_range, self.method
+        if method.least_x:
+            tensors = named_layers({"": self.network.weights()})
+            return AnyXPolicy(
+                self.metadata, tensors, largest_x=method.x, least_x=method.least_x, lowest=low, highest=high
+            )
+        kind = AnyLimitPolicy if method.told == "limit" else RemainingBudgetPolicy
+        return kind.from_layers(self.metadata, self.network.weights(), low, high)

@@ -1,24 +1,30 @@
 """The whole budget used: which inner limit a policy for every limit is to act at, so that it keeps to a wanted one.
 
 A policy that acts at limit κ often costs less than κ, sometimes more. From the log alone it is estimated at several
-inner limits; of those whose bound of cost is within κ, the one with the highest bound of return is taken. The simulator
-may judge the choice afterwards; it takes no part in it.
+inner limits, and where it is told x too, at several x; of those whose bound of cost is within κ, the one with the
+highest bound of return is taken. The simulator may judge the choice afterwards; it takes no part in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.table import Table
 
+from tracrl.ope.estimate import GPU, Effort
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates, check_confidence
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy
 from tracrl.policies.mlp import MLPPolicy
+from tracrl.train.devices import choose_device
 
 COUNT = 8
 """inner limits that are tried beside the wanted ones"""
+MANY = replace(GPU, fqe=replace(GPU.fqe, updates=8_000), replicas=1)
+"""on a GPU, what estimates of a hundred candidates are worth: a short fitted Q evaluation of each"""
+X_COUNT = 4
+"""x that are tried, where the policy is told x"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Choice:
     seed: int
     inner: float
     """the wanted limit itself, or the lowest, where nothing was shown"""
+    x: float | None
+    """the largest where nothing was shown; None where the policy is not told x"""
     shown: bool
     """whether the bound of cost is within the wanted limit"""
     cost: float
@@ -57,12 +65,15 @@ class Calibration:
         """A row for each choice; what is not shown to be safe says so."""
         table = Table(title="Inner limits, chosen from the log alone", title_justify="left", caption_justify="left")
         table.caption = "\n".join([*self.notes, ASSUMPTIONS])
-        for column in ("limit", "seed", "inner limit", "cost", f"at most ({self.confidence:.0%})", "return", "shown"):
+        told_x = any(choice.x is not None for choice in self.choices)
+        asked = ("limit", "seed", "inner limit", *(["x"] if told_x else []))
+        for column in (*asked, "cost", f"at most ({self.confidence:.0%})", "return", "shown"):
             table.add_column(column, justify="right")
         for c in self.choices:
             said = "yes" if c.shown else "NO: acts at the limit itself, or the nearest it knows"
             numbers = (f"{c.cost:.1f}", f"{c.cost_bound:.1f}", f"{c.estimated_return:.1f}")
-            table.add_row(f"{c.limit:g}", str(c.seed), f"{c.inner:g}", *numbers, said, style=None if c.shown else "red")
+            asked = (f"{c.limit:g}", str(c.seed), f"{c.inner:g}", *([f"{c.x:g}"] if c.x is not None else []))
+            table.add_row(*asked, *numbers, said, style=None if c.shown else "red")
         return table
 
 
@@ -75,39 +86,61 @@ def inner_limits(policy: AnyLimitPolicy, wanted: Sequence[float]) -> list[float]
     return sorted({*rounded, low, *(float(limit) for limit in wanted if limit >= low)})
 
 
-def candidates(policy: AnyLimitPolicy, wanted: Sequence[float]) -> AnyLimitPolicy:
-    """Every seed's policy at every inner limit: one stack to be estimated."""
-    return policy.over(inner_limits(policy, wanted))
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Every seed's policy at every inner limit, and with every x where it is told x."""
+
+    stacks: Mapping[str, AnyLimitPolicy]
+    """by name, to be estimated together; the most careful x first"""
+    x: Sequence[float | None]
+    """of each stack"""
 
 
-def calibrate(
-    policy: AnyLimitPolicy, estimates: Estimates, limits: Sequence[float], confidence: float = 0.9
-) -> Calibration:
-    """An inner limit for each wanted limit and seed, from estimates of the :func:`candidates`."""
+def candidates(policy: AnyLimitPolicy, wanted: Sequence[float], name: str = "trac-any") -> Candidates:
+    """What may be chosen for the wanted limits."""
+    inner = inner_limits(policy, wanted)
+    if not isinstance(policy, AnyXPolicy):
+        return Candidates({name: policy.over(inner)}, [None])
+    ratio = policy.least_x / policy.largest_x
+    shares = [float(f"{policy.largest_x * ratio ** (i / (X_COUNT - 1)):.3g}") for i in range(X_COUNT)]
+    return Candidates({f"{name}, x {x:g}": policy.at_x(x).over(inner) for x in shares}, shares)
+
+
+def effort_on(device: str) -> Effort | None:
+    """What estimates of the candidates are worth there; None is the usual."""
+    return MANY if choose_device(device).type == "cuda" else None
+
+
+def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], confidence: float = 0.9) -> Calibration:
+    """An inner limit (and x) for each wanted limit and seed, from estimates of the candidates' stacks."""
     check_confidence(confidence)
     bounds, returns = estimates.cost_bounds(confidence), estimates.return_bounds(confidence)
-    networks = policy.networks()
+    stacks = list(given.stacks.values())
+    plain = stacks[0].plain().joined_with([stack.plain() for stack in stacks[1:]])
+    x = [x for x, stack in zip(given.x, stacks, strict=True) for _ in range(len(stack))]
     choices, places = [], []
     for limit in limits:
-        for place in networks:
-            mine = [i for i, seed in enumerate(estimates.seeds) if seed == policy.metadata.seeds[place]]
+        for seed in dict.fromkeys(estimates.seeds):
+            mine = [i for i, its in enumerate(estimates.seeds) if its == seed]
             passing = [i for i in mine if bounds[i] <= limit]
+            careful = [i for i in mine if i < len(stacks[0])]
             best = (
                 max(passing, key=lambda i: float(returns[i]))
                 if passing
-                else min(mine, key=lambda i: abs(estimates.limits[i] - limit))
+                else min(careful, key=lambda i: abs(estimates.limits[i] - limit))
             )
             choices.append(
                 Choice(
                     limit=float(limit),
-                    seed=policy.metadata.seeds[place],
+                    seed=seed,
                     inner=estimates.limits[best],
+                    x=x[best],
                     shown=bool(passing),
                     cost=float(estimates.costs[best]),
                     cost_bound=float(bounds[best]),
                     estimated_return=float(estimates.returns[best]),
                 )
             )
-            places.append(place)
-    plain = policy[places].at([choice.inner for choice in choices]).plain()
-    return Calibration(plain.at([choice.limit for choice in choices]), tuple(choices), confidence, estimates.notes)
+            places.append(best)
+    chosen = plain[places].at([choice.limit for choice in choices])
+    return Calibration(chosen, tuple(choices), confidence, estimates.notes)

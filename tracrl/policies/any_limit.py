@@ -140,6 +140,52 @@ class AnyLimitPolicy(LimitRangePolicy):
         return MLPPolicy(self.metadata, named_pairs(self._layers), self.single)
 
 
+class AnyXPolicy(AnyLimitPolicy):
+    """It is told x too, how large a share of the safe segments was desirable: the smaller, the bolder it acts.
+
+    The row of x is the last but one of ``weight0``. By itself it acts as at the largest x, the most careful;
+    ``policy.at_x(25)`` is a policy for every limit with that x.
+    """
+
+    kind = "any-limit-any-x-mlp"
+
+    def __init__(
+        self,
+        metadata: PolicyMetadata,
+        tensors: Mapping[str, Floats],
+        single: bool = False,
+        *,
+        largest_x: float,
+        least_x: float,
+        **limits: float,
+    ):
+        super().__init__(metadata, tensors, single, **limits)
+        require(isinstance(largest_x, int | float) and 0 < largest_x <= 100, "largest x", largest_x)
+        require(isinstance(least_x, int | float) and 0 < least_x < largest_x, "least x", least_x)
+        self.largest_x, self.least_x = float(largest_x), float(least_x)
+        self._layers = self.at_x(self.largest_x)._layers
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "largest_x": self.largest_x, "least_x": self.least_x}
+
+    @property
+    def observation_size(self) -> int:
+        return super().observation_size - 1
+
+    def at_x(self, x: float) -> AnyLimitPolicy:
+        """The same policies, told this x: in per cent, within the range that was trained for."""
+        if not self.least_x * (1 - 1e-9) <= x <= self.largest_x * (1 + 1e-9):
+            raise TracrlError(
+                f"x is {x!r}; this policy was trained for {self.least_x:g} to {self.largest_x:g} per cent of the safe "
+                "segments: ask for one of these."
+            )
+        bold = np.float32(2 * math.log(self.largest_x / x) / math.log(self.largest_x / self.least_x) - 1)
+        weight, bias = self.tensors["weight0"], self.tensors["bias0"]
+        first = {"weight0": np.delete(weight, -2, axis=1), "bias0": bias + bold * weight[:, -2:-1]}
+        limits = {"lowest": self.lowest, "highest": self.highest}
+        return AnyLimitPolicy(self.metadata, {**self.tensors, **first}, self.single, **limits)
+
+
 class RemainingBudgetPolicy(LimitRangePolicy):
     """It is told in every step what is left of the limit: call ``observe(reward, cost)`` after each."""
 
