@@ -59,6 +59,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any remaining": {"told": "remaining"},
     "any batch 32": {"batch_size": 32},
     "any x told": {"least_x": 6.0},
+    "any x told, eta 1": {"least_x": 6.0, "eta": 1.0},
 }
 BOLD = 12.5
 """the x at which a policy that is told x is played, beside the careful one"""
@@ -105,8 +106,8 @@ def measure(task: str, variant: str, options: argparse.Namespace) -> str:
     policy = tracrl.load_policy(file_of(options.out, task, variant, ".safetensors"))
     played, wanted = policy, list(LIMITS)
     if isinstance(policy, LimitRangePolicy):
-        everything = {"any": (*LIMITS, *UNSEEN, *INNER), "any x told": LIMITS}.get(variant, (*LIMITS, *UNSEEN))
-        lowest = policy.limit_range[0]
+        more = (*UNSEEN, *INNER) if variant == "any" else () if isinstance(policy, AnyXPolicy) else UNSEEN
+        everything, lowest = {*LIMITS, *more}, policy.limit_range[0]
         wanted = sorted(limit for limit in set(options.limits or everything) if limit >= lowest)
         played = policy.over(wanted)
     began = time.monotonic()
