@@ -7,6 +7,8 @@ or with ``:BITS`` of the observations at its end, makes the data of a task; ``--
 task is trained by the ``--stacks`` with three seeds at its limits, and every final policy plays 20 episodes. At the end
 ``--out`` holds ``results.tar.gz``: run directories without policies and checkpoints, what the data hold, and how long
 each job took; and, as far as a rented machine gives back files, the data to ``--keep`` in parts, then policies.
+The small ones are written anew whenever a collection or an evaluation is done. A learner that was stopped before any of
+its episodes were candidates comes back too, in ``parts.tar``: unpacked into WORK, it goes on there, on any machine.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "bc_lr": 
 STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
 LATER = ("trac:full",)
 BITS = 24
-FILES, TOGETHER, PART = 8, 62 * 2**20, 15 * 2**20
-"""What a rented machine gives back: so many files, so many bytes, and in one file."""
+FILES, TOGETHER, PART = 8, 62, 15 * 2**20
+"""What a rented machine gives back: so many files, so many MiB, and so many bytes in one file."""
 
 
 @dataclass
@@ -51,6 +53,10 @@ class Job:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     began: float = 0.0
     tries: int = 0
+
+    @property
+    def collects(self) -> bool:
+        return self.words[0] == "collect"
 
     @property
     def ready(self) -> bool:
@@ -94,10 +100,14 @@ def run_slice(options: argparse.Namespace) -> None:
     jobs = sorted(jobs_of(work, options), key=lambda job: job.rank)
     running: list[Job] = []
     while time.monotonic() - began < options.seconds:
-        for job in [job for job in running if job.process is not None and job.process.poll() is not None]:
+        ended = [job for job in running if job.process is not None and job.process.poll() is not None]
+        for job in ended:
             running.remove(job)
             finish(job, work)
-        waiting = [job for job in jobs if job.ready and not job.done.exists()]
+        if options.out is not None and any(not job.gpu for job in ended):
+            pack_results(work, options.out)
+        late = time.monotonic() - began > options.collect_until
+        waiting = [job for job in jobs if job.ready and not job.done.exists() and not (late and job.collects)]
         if not running and not waiting:
             break
         for job in waiting:
@@ -115,7 +125,7 @@ def run_slice(options: argparse.Namespace) -> None:
         assert job.process is not None
         os.killpg(job.process.pid, signal.SIGKILL)
     if options.out is not None:
-        pack(work, options.out, options.keep)
+        pack(work, options.out, options.keep, int(options.room * 2**20))
         print(json.dumps({"left": [job.name for job in jobs if not job.done.exists()]}), flush=True)
 
 
@@ -142,15 +152,34 @@ def finish(job: Job, work: Path) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def pack(work: Path, out: Path, keep: list[str]) -> None:
-    """Everything that is small; then the data to keep, and policies, those that were not evaluated first."""
+def pack_results(work: Path, out: Path) -> int:
+    """Everything that is small; returns its size."""
     out.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(out / "results.tar.gz", "w:gz", compresslevel=6) as tar:
+    made = out / "results.tar.gz.new"
+    with tarfile.open(made, "w:gz", compresslevel=6) as tar:
         for path in sorted(work.rglob("*")):
             small = path.suffix in (".json", ".jsonl", ".csv", ".log", ".npz") and path.stat().st_size < 4_000_000
             if small and path.is_file() and ".part" not in str(path):
                 tar.add(path, path.relative_to(work))
-    files, room = FILES - 1, TOGETHER - (out / "results.tar.gz").stat().st_size
+    made.replace(out / "results.tar.gz")
+    return (out / "results.tar.gz").stat().st_size
+
+
+def pack_learners(work: Path, out: Path) -> int:
+    """The learners of collections that have no candidates yet, and so nothing else to go on from; returns the size."""
+    with tarfile.open(out / "parts.tar", "w") as tar:
+        for part in sorted((work / "data").glob("*.hdf5.part")):
+            kept = [part / name for name in ("recipe.json", "learner.safetensors")]
+            if {path.name for path in part.glob("*.safetensors")} == {"learner.safetensors"} and kept[0].exists():
+                for path in kept:
+                    tar.add(path, path.relative_to(work))
+    return (out / "parts.tar").stat().st_size
+
+
+def pack(work: Path, out: Path, keep: list[str], room: int) -> None:
+    """Everything that is small; then unfinished learners, the data to keep, and policies, unevaluated ones first."""
+    files = FILES - 2
+    room -= pack_results(work, out) + pack_learners(work, out)
     for task in keep:
         path, sent = data_of(work, task), work / "sent" / task
         if not path.exists() or sent.exists():
@@ -184,6 +213,7 @@ def collect_data(work: str, task: str, steps: str, episodes: str, processes: str
     from tracrl.collect import run as collecting
     from tracrl.collect.progress import Terminal
 
+    os.nice(5)  # what is trained and evaluated is nearer to its end
     path = data_of(Path(work), task)
     path.parent.mkdir(parents=True, exist_ok=True)
     if int(even):
@@ -314,6 +344,8 @@ def main() -> None:
     parser.add_argument("--stacks", nargs="*", default=STACKS, metavar="METHOD:PRESET", help="what is trained")
     parser.add_argument("--standardise", nargs="*", default=[], help="tasks to train in units of their own data")
     parser.add_argument("--unstandardised", nargs="*", default=[], help="of these, tasks to train in plain units too")
+    parser.add_argument("--collect-until", type=float, default=1e9, help="seconds after which no collection starts")
+    parser.add_argument("--room", type=float, default=TOGETHER, help="MiB that may be given back")
     parser.add_argument("--keep", nargs="*", default=[], help="tasks whose data are to be given back")
     parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
     parser.add_argument("--full", nargs="*", default=[], help="tasks to train with TraC's full preset too")
