@@ -1,10 +1,10 @@
 """One policy for every limit against a TraC training for each: what both score in the simulator, and what variants do.
 
-    python benchmarks/any_limit.py measure BallRun CarCircle --preset fast     # train and play what is not there yet
-    python benchmarks/any_limit.py estimate BallRun CarCircle                  # what the log alone says of the policies
-    python benchmarks/any_limit.py judge BallRun CarCircle                     # play what the log chooses
-    python benchmarks/any_limit.py speed BallRun                               # processor time of an update of both
-    python benchmarks/any_limit.py table                                       # everything that is there, as Markdown
+    python -m benchmarks.any_limit measure BallRun CarCircle --preset fast     # train and play what is not there yet
+    python -m benchmarks.any_limit estimate BallRun CarCircle                  # what the log alone says of the policies
+    python -m benchmarks.any_limit judge BallRun CarCircle                     # play what the log chooses
+    python -m benchmarks.any_limit speed BallRun                               # processor time of an update of both
+    python -m benchmarks.any_limit_tables                                      # everything that is there, as Markdown
 
 Everything is kept below ``--out`` (runs/any-limit), a file for each task and variant, and what is there is not done
 again. ``--jobs`` trainings go side by side, which a GPU with small networks likes; none begins after ``--seconds``.
@@ -63,10 +63,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 BOLD = 12.5
 """the x at which a policy that is told x is played, beside the careful one"""
-CONFIDENCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+CONFIDENCES = (0.5, 0.7, 0.9)
 """of the bounds by which the log chooses"""
-ASIDE = (".training", ".estimates", ".judged")
-"""files beside the scores"""
 TASKS = ("CarCircle", "DroneCircle", "BallRun", "BallCircle", "CarRun", "DroneRun", "AntRun", "AntCircle")
 MEAN = "any, mean of seeds"
 
@@ -219,29 +217,12 @@ def judge(task: str, variant: str, options: argparse.Namespace) -> str:
         for i, name in enumerate(todo):
             known[name] = {"rewards": scores.rewards[i].tolist(), "costs": scores.costs[i].tolist()}
         write_json(file, known)
-    lines = [f"{confidence:.0%} {judged(given, estimates, known, confidence)[0]}" for confidence in options.confidences]
-    return f"{task}, {variant}, {len(todo)} policies played: " + "; ".join(lines)
+    return f"{task}, {variant}: {len(todo)} policies played"
 
 
 def mark(choice: Choice) -> str:
     x = "" if choice.x is None else f"x {choice.x:g}, "
     return f"{x}inner limit {choice.inner:g}, seed {choice.seed}"
-
-
-def judged(
-    given: Candidates, estimates: Estimates, known: dict[str, Any], confidence: float
-) -> tuple[str, list[tuple[float, float, float]]]:
-    """A summary, and reward, normalised cost and wanted limit of each choice; empty where one was not played."""
-    choices = calibrate(given, estimates, LIMITS, confidence).choices
-    if any(mark(choice) not in known for choice in choices):
-        return "not played", []
-    found = [
-        (float(np.mean(known[mark(c)]["rewards"])), float(np.mean(known[mark(c)]["costs"])) / c.limit, c.limit)
-        for c in choices
-    ]
-    rewards, costs, _ = np.array(found).T
-    safe, shown = int((costs <= 1).sum()), sum(c.shown for c in choices)
-    return f"{rewards.mean():.3f} / {costs.mean():.2f}, {safe} of {len(found)} safe, {shown} shown", found
 
 
 JOBS = {
@@ -278,58 +259,6 @@ def in_time(job: Any, task: str, variant: str, options: argparse.Namespace, bega
         return f"{task}, {variant}: {traceback.format_exc()}"
 
 
-def table(options: argparse.Namespace) -> None:
-    """Markdown: a table over the compared limits, one over the unseen ones, and what an inner limit would bring."""
-    found = [read_json(file) for file in sorted(options.out.glob("*.json")) if not file.stem.endswith(ASIDE)]
-    scores = {(f["task"], f["variant"]): Scores.from_dict(f["scores"]) for f in found}
-    facts = {(f["task"], f["variant"]): f for f in found}
-    tasks = [task for task in options.tasks or TASKS if (task, "any") in scores]
-    order = [*VARIANTS, MEAN]
-    variants = [v for v in order if any((task, v) in scores for task in tasks)]
-    print("Reward / cost, mean over limits 10, 20 and 40 and three seeds; in brackets the safe policies of nine.\n")
-    print("| task | best safe episode |", " | ".join(variants), "|")
-    print("|---|---:|" + "---:|" * len(variants))
-    for task in tasks:
-        best = [facts[task, "any"]["best_safe"][f"{limit:g}"] for limit in LIMITS]
-        cells = [cell(scores.get((task, variant)), LIMITS) for variant in variants]
-        print(f"| {task} | {np.mean([b for b in best if b is not None]):.3f} |", " | ".join(cells), "|")
-    whole = [v for v in variants if all((task, v) in scores for task in tasks)]
-    means = {v: np.mean([summary(scores[task, v], LIMITS)[:2] for task in tasks], axis=0) for v in whole}
-    cells = [f"{means[v][0]:.3f} / {means[v][1]:.2f}" if v in means else "" for v in variants]
-    print("| mean | |", " | ".join(cells), "|")
-    print("\nIf the simulator chose inner limits, which no method may: each seed's best reward within the limit.\n")
-    chosen = [v for v in whole if v not in ("trac", MEAN)]
-    print("| task |", " | ".join(f"{v}" for v in chosen), "|")
-    print("|---|" + "---:|" * len(chosen))
-    for task in tasks:
-        print(f"| {task} |", " | ".join(f"{upper_bound(scores[task, v]):.3f}" for v in chosen), "|")
-    print("| mean |", " | ".join(f"{np.mean([upper_bound(scores[t, v]) for t in tasks]):.3f}" for v in chosen), "|")
-    print("\nTraining time in seconds.\n")
-    for task in tasks:
-        times = [f"{v} {facts[task, v].get('training_seconds')}" for v in variants if (task, v) in facts]
-        print(f"- {task}:", ", ".join(times))
-    print("\nThe default at every limit that was played (reward / cost).\n")
-    limits = sorted({*LIMITS, *UNSEEN, *INNER})
-    print("| task |", " | ".join(f"{limit:g}" for limit in limits), "|")
-    print("|---|" + "---:|" * len(limits))
-    for task in tasks:
-        print(f"| {task} |", " | ".join(cell(scores[task, "any"], (limit,)) for limit in limits), "|")
-    for task in tasks:
-        calibrated(options, task, scores[task, "any"])
-
-
-def upper_bound(scores: Scores) -> float:
-    """Mean reward over limits and seeds, each at the best of the played inner limits that keeps to the limit; NaN where
-    there is none."""
-    rewards, costs, seeds = scores.rewards.mean(1), scores.costs.mean(1), np.array(scores.seeds)
-    best = [
-        max(rewards[(seeds == seed) & (costs <= limit)], default=np.nan)
-        for limit in LIMITS
-        for seed in set(scores.seeds)
-    ]
-    return float(np.mean(best))
-
-
 def speed(task: str, options: argparse.Namespace) -> None:
     """Processor time of an update of classification: three runs for every limit, nine of TraC; medians of blocks."""
     data, cpu = episodes_of(task, options.data), torch.device("cpu")
@@ -352,48 +281,9 @@ def speed(task: str, options: argparse.Namespace) -> None:
     print(f"{task}, {options.preset}: TraC {trac:.1f} ms, TraC-Any {any_limit:.1f} ms, {any_limit / trac:.2f} of it")
 
 
-def calibrated(options: argparse.Namespace, task: str, truth: Scores) -> None:
-    """What the inner limits score that the log alone chooses, at several confidences; and those the truth would."""
-    file = file_of(options.out, task, "any", ".estimates.json")
-    if not file.exists():
-        return
-    estimates = Estimates.load(file)
-    print(f"\n{task}: inner limits chosen by the log (reward / cost at the wanted limit, chosen limits by seed).\n")
-    for confidence in (0.5, 0.7, 0.9):
-        for limit in LIMITS:
-            rewards, costs, chosen = [], [], []
-            for seed in SEEDS:
-                inner = choose_inner(estimates, seed, limit, confidence)
-                chosen.append("none" if inner is None else f"{inner:g}")
-                played = list(zip(truth.limits, truth.seeds, strict=True))
-                place = played.index((limit if inner is None else inner, seed))
-                rewards.append(truth.rewards[place].mean())
-                costs.append(truth.costs[place].mean() / limit)
-            safe = sum(cost <= 1 for cost in costs)
-            print(
-                f"- {confidence:.0%}, limit {limit:g}: {np.mean(rewards):.3f} / {np.mean(costs):.2f}, "
-                f"{safe} of {len(costs)} safe, chosen {' '.join(chosen)}"
-            )
-
-
-def choose_inner(estimates: Estimates, seed: int, limit: float, confidence: float) -> float | None:
-    """Of one seed's inner limits whose bound of cost is within the limit, the one of the highest estimated return."""
-    bounds, lower = estimates.cost_bounds(confidence), estimates.return_bounds(confidence)
-    passing = [i for i, s in enumerate(estimates.seeds) if s == seed and bounds[i] <= limit]
-    return None if not passing else estimates.limits[max(passing, key=lambda i: float(lower[i]))]
-
-
-def cell(scores: Scores | None, limits: tuple[float, ...]) -> str:
-    if scores is None or not np.isin(scores.limits, limits).any():
-        return ""
-    reward, cost, safe = summary(scores, limits)
-    count, _, total = safe.partition(" of ")
-    return f"{reward:.3f} / {cost:.2f}" + ("" if count == total else f" ({count})")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=[*JOBS, "speed", "table"])
+    parser.add_argument("command", choices=[*JOBS, "speed"])
     parser.add_argument("tasks", nargs="*", metavar="TASK")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
@@ -411,9 +301,7 @@ def main() -> None:
     options = parser.parse_args()
     usual = ["any x told"] if options.command in ("estimate", "judge") else list(VARIANTS)
     options.variants = options.variants or usual
-    if options.command == "table":
-        table(options)
-    elif options.command == "speed":
+    if options.command == "speed":
         for task in options.tasks:
             speed(task, options)
     else:

@@ -1,0 +1,233 @@
+"""The tables of docs/research.md from what ``benchmarks.any_limit`` measured:
+
+python -m benchmarks.any_limit_tables --out runs/any-limit
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.any_limit import (
+    BOLD,
+    CONFIDENCES,
+    INNER,
+    LIMITS,
+    MEAN,
+    SEEDS,
+    TASKS,
+    UNSEEN,
+    VARIANTS,
+    file_of,
+    mark,
+    summary,
+    tried,
+)
+from tracrl.evaluation.scores import Scores
+from tracrl.files import read_json
+from tracrl.ope.estimates import Estimates
+from tracrl.ope.inner_limits import calibrate
+
+ASIDE = (".training", ".estimates", ".judged")
+"""files beside the scores"""
+TOLD_X = [name for name, changes in VARIANTS.items() if "least_x" in changes]
+CHOSE = ("CarCircle", "BallRun", "BallCircle", "CarRun")
+"""tasks whose results chose the recipe"""
+
+
+def table(options: argparse.Namespace) -> None:
+    """Markdown: a table over the compared limits, one over the unseen ones, and what an inner limit would bring."""
+    found = [read_json(file) for file in sorted(options.out.glob("*.json")) if not file.stem.endswith(ASIDE)]
+    scores = {(f["task"], f["variant"]): Scores.from_dict(f["scores"]) for f in found}
+    facts = {(f["task"], f["variant"]): f for f in found}
+    tasks = [task for task in options.tasks or TASKS if (task, "any") in scores]
+    order = [*VARIANTS, *(f"{v}, x {BOLD:g}" for v in TOLD_X), MEAN]
+    variants = [v for v in order if any((task, v) in scores for task in tasks)]
+    print("Reward / cost, mean over limits 10, 20 and 40 and three seeds; in brackets the safe policies of nine.\n")
+    print("| task | best safe episode |", " | ".join(variants), "|")
+    print("|---|---:|" + "---:|" * len(variants))
+    for task in tasks:
+        best = [facts[task, "any"]["best_safe"][f"{limit:g}"] for limit in LIMITS]
+        cells = [cell(scores.get((task, variant)), LIMITS) for variant in variants]
+        print(f"| {task} | {np.mean([b for b in best if b is not None]):.3f} |", " | ".join(cells), "|")
+    whole = [v for v in variants if all((task, v) in scores for task in tasks)]
+    means = {v: np.mean([summary(scores[task, v], LIMITS)[:2] for task in tasks], axis=0) for v in whole}
+    cells = [f"{means[v][0]:.3f} / {means[v][1]:.2f}" if v in means else "" for v in variants]
+    print("| mean | |", " | ".join(cells), "|")
+    print("\nIf the simulator chose inner limits, which no method may: each seed's best reward within the limit.\n")
+    chosen = [v for v in whole if v not in ("trac", MEAN)]
+    print("| task |", " | ".join(f"{v}" for v in chosen), "|")
+    print("|---|" + "---:|" * len(chosen))
+    for task in tasks:
+        print(f"| {task} |", " | ".join(f"{upper_bound(scores[task, v]):.3f}" for v in chosen), "|")
+    print("| mean |", " | ".join(f"{np.mean([upper_bound(scores[t, v]) for t in tasks]):.3f}" for v in chosen), "|")
+    print("\nTraining time in seconds.\n")
+    for task in tasks:
+        times = [f"{v} {facts[task, v].get('training_seconds')}" for v in variants if (task, v) in facts]
+        print(f"- {task}:", ", ".join(times))
+    print("\nThe default at every limit that was played (reward / cost).\n")
+    limits = sorted({*LIMITS, *UNSEEN, *INNER})
+    print("| task |", " | ".join(f"{limit:g}" for limit in limits), "|")
+    print("|---|" + "---:|" * len(limits))
+    for task in tasks:
+        print(f"| {task} |", " | ".join(cell(scores[task, "any"], (limit,)) for limit in limits), "|")
+    for variant in TOLD_X:
+        chosen_by_the_log(options, variant, scores, facts)
+    for task in tasks:
+        inner_limits_alone(options, task, scores[task, "any"])
+
+
+def upper_bound(scores: Scores) -> float:
+    """Mean reward over limits and seeds, each at the best of the played inner limits that keeps to the limit; NaN where
+    there is none."""
+    rewards, costs, seeds = scores.rewards.mean(1), scores.costs.mean(1), np.array(scores.seeds)
+    best = [
+        max(rewards[(seeds == seed) & (costs <= limit)], default=np.nan)
+        for limit in LIMITS
+        for seed in set(scores.seeds)
+    ]
+    return float(np.mean(best))
+
+
+def chosen_by_the_log(
+    options: argparse.Namespace, variant: str, scores: dict[tuple[str, str], Scores], facts: dict[tuple[str, str], Any]
+) -> None:
+    """What a policy that is told x scores where the log alone chooses inner limit and x; TraC and the best safe episode
+    beside it."""
+    rows: dict[str, dict[float, list[Chosen]]] = {}
+    for task in options.tasks or TASKS:
+        if file_of(options.out, task, variant, ".judged.json").exists() and (task, "trac") in scores:
+            rows[task] = {confidence: judged(options, task, variant, confidence) for confidence in CONFIDENCES}
+    if not rows:
+        return
+    shown = [c for c in CONFIDENCES if all(row[c] for row in rows.values())]
+    print(f"\n{variant}: inner limit and x chosen by the log alone, at these confidences (reward / cost).\n")
+    print("| task | best safe episode | TraC |", " | ".join(f"{c:.0%}" for c in shown), "|")
+    print("|---|---:|---:|" + "---:|" * len(shown))
+    best = {task: np.mean([facts[task, "trac"]["best_safe"][f"{limit:g}"] for limit in LIMITS]) for task in rows}
+    for task, row in rows.items():
+        cells = [cell(scores[task, "trac"], LIMITS), *(chosen_cell(row[c]) for c in shown)]
+        print(f"| {task} | {best[task]:.3f} |", " | ".join(cells), "|")
+    for name, group in (
+        ("mean", list(rows)),
+        ("of those that chose", [t for t in rows if t in CHOSE]),
+        ("of the others", [t for t in rows if t not in CHOSE]),
+    ):
+        if group:
+            base = np.mean([summary(scores[task, "trac"], LIMITS)[0] for task in group])
+            cells = [gain([rows[task][c] for task in group], float(base)) for c in shown]
+            print(f"| {name} | {np.mean([best[t] for t in group]):.3f} | {base:.3f} |", " | ".join(cells), "|")
+    print("\nGap to the best safe episode: TraC's, and what is left of it.\n")
+    for task, row in rows.items():
+        gap = best[task] - summary(scores[task, "trac"], LIMITS)[0]
+        left = [f"{c:.0%}: {best[task] - np.mean([one.reward for one in row[c]]):.3f}" for c in shown]
+        print(f"- {task}: {gap:.3f}; {', '.join(left)}")
+    for confidence in shown:
+        print(f"\nChosen at {confidence:.0%}: for each limit inner limit/x of the seeds, reward / cost.\n")
+        for task, row in rows.items():
+            for limit in LIMITS:
+                mine = [one for one in row[confidence] if one.limit == limit]
+                picks = ", ".join(f"{one.inner:g}/{one.x:g}" + ("" if one.shown else " (not shown)") for one in mine)
+                print(f"- {task} {limit:g}: {picks}: {chosen_cell(mine)}")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What one choice of the log scored."""
+
+    limit: float
+    inner: float
+    x: float
+    shown: bool
+    reward: float
+    cost: float
+    """normalised"""
+
+
+def judged(options: argparse.Namespace, task: str, variant: str, confidence: float) -> list[Chosen]:
+    """What the log chooses for each limit and seed; empty where one of them was not played."""
+    known = read_json(file_of(options.out, task, variant, ".judged.json"))
+    estimates = Estimates.load(file_of(options.out, task, variant, ".estimates.json"))
+    choices = calibrate(tried(task, variant, options), estimates, LIMITS, confidence).choices
+    if any(mark(choice) not in known for choice in choices):
+        return []
+    return [
+        Chosen(
+            c.limit,
+            c.inner,
+            float(c.x or 0),
+            c.shown,
+            float(np.mean(known[mark(c)]["rewards"])),
+            float(np.mean(known[mark(c)]["costs"])) / c.limit,
+        )
+        for c in choices
+    ]
+
+
+def chosen_cell(chosen: Sequence[Chosen]) -> str:
+    safe = sum(one.cost <= 1 for one in chosen)
+    reward, cost = np.mean([(one.reward, one.cost) for one in chosen], axis=0)
+    return f"{reward:.3f} / {cost:.2f}" + ("" if safe == len(chosen) else f" ({safe})")
+
+
+def gain(rows: Sequence[Sequence[Chosen]], base: float) -> str:
+    """Over several tasks: mean reward, how much more that is, and the safe ones."""
+    reward = np.mean([np.mean([one.reward for one in row]) for row in rows])
+    safe = [one.cost <= 1 for row in rows for one in row]
+    return f"{reward:.3f} ({reward / base - 1:+.1%}), {sum(safe)} of {len(safe)} safe"
+
+
+def inner_limits_alone(options: argparse.Namespace, task: str, truth: Scores) -> None:
+    """What the inner limits score that the log alone chooses, at several confidences; and those the truth would."""
+    file = file_of(options.out, task, "any", ".estimates.json")
+    if not file.exists():
+        return
+    estimates = Estimates.load(file)
+    print(f"\n{task}: inner limits chosen by the log (reward / cost at the wanted limit, chosen limits by seed).\n")
+    for confidence in (0.5, 0.7, 0.9):
+        for limit in LIMITS:
+            rewards, costs, chosen = [], [], []
+            for seed in SEEDS:
+                inner = choose_inner(estimates, seed, limit, confidence)
+                chosen.append("none" if inner is None else f"{inner:g}")
+                played = list(zip(truth.limits, truth.seeds, strict=True))
+                place = played.index((limit if inner is None else inner, seed))
+                rewards.append(truth.rewards[place].mean())
+                costs.append(truth.costs[place].mean() / limit)
+            safe = sum(cost <= 1 for cost in costs)
+            print(
+                f"- {confidence:.0%}, limit {limit:g}: {np.mean(rewards):.3f} / {np.mean(costs):.2f}, "
+                f"{safe} of {len(costs)} safe, chosen {' '.join(chosen)}"
+            )
+
+
+def choose_inner(estimates: Estimates, seed: int, limit: float, confidence: float) -> float | None:
+    """Of one seed's inner limits whose bound of cost is within the limit, the one of the highest estimated return."""
+    bounds, lower = estimates.cost_bounds(confidence), estimates.return_bounds(confidence)
+    passing = [i for i, s in enumerate(estimates.seeds) if s == seed and bounds[i] <= limit]
+    return None if not passing else estimates.limits[max(passing, key=lambda i: float(lower[i]))]
+
+
+def cell(scores: Scores | None, limits: tuple[float, ...]) -> str:
+    if scores is None or not np.isin(scores.limits, limits).any():
+        return ""
+    reward, cost, safe = summary(scores, limits)
+    count, _, total = safe.partition(" of ")
+    return f"{reward:.3f} / {cost:.2f}" + ("" if count == total else f" ({count})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", metavar="TASK")
+    parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
+    parser.set_defaults(inner=None)
+    table(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
