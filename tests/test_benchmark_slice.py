@@ -60,7 +60,6 @@ def test_what_comes_back_stays_within_what_the_machine_gives(
 ) -> None:
     """Data in parts, each once; then policies, as far as there is room."""
     monkeypatch.setattr(tool, "PART", 400_000)
-    monkeypatch.setattr(tool, "TOGETHER", 2_000_000)
     work, first, second = tmp_path / "work", tmp_path / "first", tmp_path / "second"
     for name, size in (("A", 900_000), ("B", 1_500_000), ("C", 100_000)):
         tool.data_of(work, name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +70,7 @@ def test_what_comes_back_stays_within_what_the_machine_gives(
         (run / "policy.safetensors").write_bytes(bytes(120_000))
     (run / "scores.json").write_text("{}")
     for out in (first, second):
-        tool.pack(work, out, ["A", "B", "C"])
+        tool.pack(work, out, ["A", "B", "C"], room=2_000_000)
         assert len(list(out.iterdir())) <= tool.FILES
         assert sum(path.stat().st_size for path in out.iterdir()) <= 2_100_000
     assert b"".join(path.read_bytes() for path in sorted(first.glob("A.*"))) == tool.data_of(work, "A").read_bytes()
@@ -81,3 +80,18 @@ def test_what_comes_back_stays_within_what_the_machine_gives(
         assert tar.getnames() == ["runs/task4/trac-fast/scores.json"]
     with tarfile.open(first / "policies0.tar") as tar:
         assert tar.getnames() == [f"runs/task{number}/trac-fast/policy.safetensors" for number in (0, 1)]
+
+
+def test_a_learner_comes_back_if_it_can_go_on_alone(tool: ModuleType, tmp_path: Path) -> None:
+    work, out = tmp_path / "work", tmp_path / "out"
+    for task, names in (
+        ("Early", ("recipe.json", "learner.safetensors", "claim.json")),
+        ("Late", ("recipe.json", "learner.safetensors", "learner000.safetensors")),
+    ):
+        part = tool.data_of(work, task).with_suffix(".hdf5.part")
+        part.mkdir(parents=True)
+        for name in names:
+            (part / name).write_text(name)
+    tool.pack(work, out, [])
+    with tarfile.open(out / "parts.tar") as tar:
+        assert tar.getnames() == [f"data/Early.hdf5.part/{name}" for name in ("recipe.json", "learner.safetensors")]

@@ -33,8 +33,8 @@ MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "bc_lr": 
 STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
 LATER = ("trac:full",)
 BITS = 24
-FILES, TOGETHER, PART = 8, 62, 15 * 2**20
-"""What a rented machine gives back: so many files, so many MiB, and so many bytes in one file."""
+FILES, TOGETHER, PART = 8, 62 * 2**20, 15 * 2**20
+"""What a rented machine gives back: so many files, so many bytes, and in one file."""
 
 
 @dataclass
@@ -167,19 +167,20 @@ def pack_results(work: Path, out: Path) -> int:
 
 def pack_learners(work: Path, out: Path) -> int:
     """The learners of collections that have no candidates yet, and so nothing else to go on from; returns the size."""
+    begun = [part for part in sorted((work / "data").glob("*.hdf5.part")) if (part / "recipe.json").exists()]
+    alone = [part for part in begun if [path.name for path in part.glob("*.safetensors")] == ["learner.safetensors"]]
+    if not alone:
+        return 0
     with tarfile.open(out / "parts.tar", "w") as tar:
-        for part in sorted((work / "data").glob("*.hdf5.part")):
-            kept = [part / name for name in ("recipe.json", "learner.safetensors")]
-            if {path.name for path in part.glob("*.safetensors")} == {"learner.safetensors"} and kept[0].exists():
-                for path in kept:
-                    tar.add(path, path.relative_to(work))
+        for path in (part / name for part in alone for name in ("recipe.json", "learner.safetensors")):
+            tar.add(path, path.relative_to(work))
     return (out / "parts.tar").stat().st_size
 
 
-def pack(work: Path, out: Path, keep: list[str], room: int) -> None:
+def pack(work: Path, out: Path, keep: list[str], room: int = TOGETHER) -> None:
     """Everything that is small; then unfinished learners, the data to keep, and policies, unevaluated ones first."""
-    files = FILES - 2
     room -= pack_results(work, out) + pack_learners(work, out)
+    files = FILES - len(list(out.iterdir()))
     for task in keep:
         path, sent = data_of(work, task), work / "sent" / task
         if not path.exists() or sent.exists():
@@ -345,7 +346,7 @@ def main() -> None:
     parser.add_argument("--standardise", nargs="*", default=[], help="tasks to train in units of their own data")
     parser.add_argument("--unstandardised", nargs="*", default=[], help="of these, tasks to train in plain units too")
     parser.add_argument("--collect-until", type=float, default=1e9, help="seconds after which no collection starts")
-    parser.add_argument("--room", type=float, default=TOGETHER, help="MiB that may be given back")
+    parser.add_argument("--room", type=float, default=TOGETHER / 2**20, help="MiB that may be given back")
     parser.add_argument("--keep", nargs="*", default=[], help="tasks whose data are to be given back")
     parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
     parser.add_argument("--full", nargs="*", default=[], help="tasks to train with TraC's full preset too")
