@@ -54,7 +54,7 @@ def measure(task: str, workers: int, turns: int) -> None:
     rate = steps / turns / together
     print(
         f"{task}: a round of {episodes} episodes, {steps // turns:,} steps: playing {play:.2f} s "
-        f"({play * turns / steps * 1e6:.0f} us a step), update {whole:.2f} s, of which the processes wait {wait:.2f} s; "
+        f"({play * turns / steps * 1e6:.0f} us a step), update {whole:.2f} s, the processes wait {wait:.2f} s; "
         f"with {workers} processes {together:.2f} s a round, {rate:,.0f} steps/s",
         flush=True,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +30,7 @@ class BulletEnv(SafeEnv):
         builder = EnvironmentBuilder if render_mode else BlindBuilder
         with quiet(), global_numpy_seed(0):
             self._simulator = builder(**gymnasium.spec(f"Safety{task.name}-v0").kwargs)
+        remember_functions(self._simulator.bc)
 
     def _begin(self, seed: int) -> NDArray[Any]:
         with global_numpy_seed(seed):
@@ -64,6 +67,13 @@ def global_numpy_seed(seed: int) -> Iterator[None]:
         yield
     finally:
         np.random.set_state(state)  # noqa: NPY002
+
+
+def remember_functions(client: Any) -> None:
+    """Mend of pybullet 3.2.7: its client makes a function anew at each call, some fifty times a step."""
+    for name, function in vars(pybullet).items():
+        if inspect.isbuiltin(function) and name not in vars(client) and name != "disconnect":  # which does more
+            setattr(client, name, functools.partial(function, physicsClientId=client._client))
 
 
 @contextmanager
