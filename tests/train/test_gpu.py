@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,10 +22,11 @@ TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, bc_lr=1e-
 ANY = TraCAny(
     batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
 )
+TOLD_X = replace(ANY, least_x=10.0)
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 
-@pytest.mark.parametrize("method", [TRAC, ANY, BC, *METHODS], ids=label)
+@pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
     data = make_small_data()
     observation = data.observations[0]
