@@ -78,8 +78,7 @@ def test_the_inner_limit_is_the_best_whose_bound_is_within_the_limit(tmp_path: P
 
 
 def test_x_is_chosen_beside_the_inner_limit() -> None:
-    """The bolder of two x costs and returns twice as much, so that it is taken at half the inner limit; where nothing
-    is shown, the careful one is."""
+    """With a bolder x it costs and returns twice as much, x 25 returning 3 more on top."""
     plain = policy()
     row = np.full((2, 1, 1), 0.25, np.float32)
     tensors = {**plain.tensors, "weight0": np.insert(plain.tensors["weight0"], [1], row, axis=1)}
@@ -99,7 +98,8 @@ def test_x_is_chosen_beside_the_inner_limit() -> None:
     assert [(c.inner, c.x) for c in found.choices] == [(16, 25), (16, 25)]
     assert found.policy.act(np.zeros(1))[0] == pytest.approx(told_x.at_x(25).at(16).act(np.zeros(1))[0])
     none = calibrate(tried, replace(estimates, cost_errors=np.full(len(estimates), 99.0)), [20])
-    assert [(c.inner, c.x, c.shown) for c in none.choices] == [(20, 50, False)] * 2
+    # Nothing is shown. At the limit itself, 20, the careful one costs 10; no more does x 25 at 9, which returns 21.
+    assert [(c.inner, c.x, c.shown) for c in none.choices] == [(9, 25, False)] * 2
     assert "x" in [column.header for column in none.table().columns]
 
 

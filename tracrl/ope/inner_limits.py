@@ -2,7 +2,9 @@
 
 A policy that acts at limit κ often costs less than κ, sometimes more. From the log alone it is estimated at several
 inner limits, and where it is told x too, at several x; of those whose bound of cost is within κ, the one with the
-highest bound of return is taken. The simulator may judge the choice afterwards; it takes no part in it.
+highest bound of return is taken. Where there is none, it is taken from those that are estimated to cost no more than
+the policy that is simply told κ and the largest x: estimates may be far off, but those of one network are off together.
+The simulator may judge the choice afterwards; it takes no part in it.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ class Choice:
     limit: float
     seed: int
     inner: float
-    """the wanted limit itself, or the lowest, where nothing was shown"""
     x: float | None
-    """the largest where nothing was shown; None where the policy is not told x"""
+    """None where the policy is not told x"""
     shown: bool
-    """whether the bound of cost is within the wanted limit"""
+    """whether the bound of cost is within the wanted limit; if not, it costs no more than what is told that limit and
+    the largest x, by the same estimates"""
     cost: float
     cost_bound: float
     estimated_return: float
@@ -70,7 +72,7 @@ class Calibration:
         for column in (*asked, "cost", f"at most ({self.confidence:.0%})", "return", "shown"):
             table.add_column(column, justify="right")
         for c in self.choices:
-            said = "yes" if c.shown else "NO: acts at the limit itself, or the nearest it knows"
+            said = "yes" if c.shown else "NO: estimated to cost no more than at the limit itself"
             numbers = (f"{c.cost:.1f}", f"{c.cost_bound:.1f}", f"{c.estimated_return:.1f}")
             asked = (f"{c.limit:g}", str(c.seed), f"{c.inner:g}", *([f"{c.x:g}"] if c.x is not None else []))
             table.add_row(*asked, *numbers, said, style=None if c.shown else "red")
@@ -122,20 +124,17 @@ def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], 
     for limit in limits:
         for seed in dict.fromkeys(estimates.seeds):
             mine = [i for i, its in enumerate(estimates.seeds) if its == seed]
-            passing = [i for i in mine if bounds[i] <= limit]
-            careful = [i for i in mine if i < len(stacks[0])]
-            best = (
-                max(passing, key=lambda i: float(returns[i]))
-                if passing
-                else min(careful, key=lambda i: abs(estimates.limits[i] - limit))
-            )
+            careful = min((i for i in mine if i < len(stacks[0])), key=lambda i: abs(estimates.limits[i] - limit))
+            shown = [i for i in mine if bounds[i] <= limit]
+            no_dearer = [i for i in mine if estimates.costs[i] <= estimates.costs[careful]]
+            best = max(shown or no_dearer, key=lambda i: float(returns[i]))
             choices.append(
                 Choice(
                     limit=float(limit),
                     seed=seed,
                     inner=estimates.limits[best],
                     x=x[best],
-                    shown=bool(passing),
+                    shown=bool(shown),
                     cost=float(estimates.costs[best]),
                     cost_bound=float(bounds[best]),
                     estimated_return=float(estimates.returns[best]),
