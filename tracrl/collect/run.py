@@ -87,7 +87,7 @@ def collect(
     not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
     """
     spec = EnvSpec.of(env)
-    settings = settings or CollectSettings()
+    settings = settings or _default_settings(spec)
     progress = progress or Silence()
     _check(steps, episodes, seed, limits, observation_bits)
     path = Path(out) if out is not None else Path(f"{_file_name(spec)}.hdf5")
@@ -189,6 +189,13 @@ def _file_name(spec: EnvSpec) -> str:
 
 def _has_drivers(spec: EnvSpec) -> bool:
     return spec.is_task and get_task(spec.name).suite == "MetaDrive"
+
+
+def _default_settings(spec: EnvSpec) -> CollectSettings:
+    """Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is."""
+    return (
+        CollectSettings(recorder=RecorderSettings(with_random_actions=0.0)) if _has_drivers(spec) else CollectSettings()
+    )
 
 
 def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:
@@ -311,5 +318,5 @@ def _command(spec: EnvSpec, recipe: dict[str, Any]) -> str:
     words += ["--compact"] if recipe["compact"] else []
     bits = recipe["observation_bits"]
     words += [f"--observation-bits={bits}"] if bits != FLOAT_BITS else []
-    changed = recipe["settings"] != json.loads(json.dumps(asdict(CollectSettings())))
+    changed = recipe["settings"] != json.loads(json.dumps(asdict(_default_settings(spec))))
     return shlex.join(words) + f" (version {tracrl.__version__}{', with settings of its own' if changed else ''})"
