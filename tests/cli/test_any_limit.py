@@ -18,7 +18,7 @@ from tracrl.cli.evaluate import EvaluateOptions, evaluate
 from tracrl.cli.train import train
 from tracrl.errors import TracrlError
 from tracrl.methods.bc import BCSafe
-from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy
 from tracrl.policies.load import load_policy
 from tracrl.train.fit import fit
 
@@ -96,10 +96,13 @@ def test_inner_limits_are_chosen_from_the_log_alone(
     assert [(choice["limit"], choice["seed"]) for choice in kept["choices"]] == [(2, 0), (2, 1), (9, 0), (9, 1)]
     calibrated = load_policy("run/calibrated.safetensors")
     assert calibrated.metadata.limits == (2, 2, 9, 9)
-    inner = [choice["inner"] for choice in kept["choices"]]
-    observations = make_small_data().observations[:4]
-    acted = load_policy("run").at(inner).act(observations)
-    assert np.allclose(calibrated.act(observations), acted, atol=1e-6)
+    policy, observations = load_policy("run"), make_small_data().observations[:4]
+    assert isinstance(policy, AnyXPolicy)
+    assert json.loads(Path("run/config.json").read_text())["settings"]["eta"] == 1
+    assert kept["confidence"] == 0.7
+    for i, choice in enumerate(kept["choices"]):
+        alone = policy.at_x(choice["x"]).at(choice["inner"]).act(observations)
+        assert np.allclose(calibrated.act(observations)[i], alone[i % 2], atol=1e-6)
     status = main(["choose", "run", "--limit", "9", "--device", "cpu"])
     said = " ".join(capsys.readouterr().out.split())
     assert status in (0, 3)

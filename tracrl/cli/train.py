@@ -45,7 +45,10 @@ class TrainOptions(DataOptions):
     holdout: float | None = None
     """train on all but this share of the episodes, such as 0.1: estimates then use those held out"""
     calibrate: Flag = False
-    """trac-any: for each limit, choose from the log alone the inner limit whose estimated cost is at most that limit"""
+    """trac-any: for each limit, choose from the log alone the inner limit and x whose estimated cost is at most that
+    limit; trains with --least-x 6 --eta 1, where nothing else is asked for"""
+    confidence: float = 0.7
+    """how sure --calibrate must be that a policy keeps to its limit"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""
     resume: Flag = False
@@ -68,6 +71,8 @@ class TrainOptions(DataOptions):
 
 def train(arguments: Sequence[str]) -> int:
     from tracrl.methods.registry import METHODS, get_method
+    from tracrl.methods.trac_any import TO_CALIBRATE
+    from tracrl.ope.estimates import check_confidence
     from tracrl.settings import Episodes as EpisodeCount
     from tracrl.settings import checked
     from tracrl.tasks.table import get_task
@@ -83,6 +88,9 @@ def train(arguments: Sequence[str]) -> int:
     options, changes = parse_training(kind, TrainOptions, arguments[1:])
     if options.calibrate and (kind.name != "trac-any" or changes.get("told") == "remaining"):
         raise TracrlError("--calibrate chooses inner limits: it is for trac-any with --told limit alone.")
+    check_confidence(options.confidence)
+    if options.calibrate:
+        changes = {**TO_CALIBRATE, **changes}
     # The suite follows the task, however it is found; where it is named, settings are judged before data are read.
     named = None if options.task is None else get_task(options.task)
     read = None if named else _training_data(options)
@@ -121,14 +129,14 @@ def train(arguments: Sequence[str]) -> int:
     )
     show_run(out)
     if options.calibrate:
-        calibrate(run.policy, data if held_out is None else held_out, data, limits, out, options.device)
+        calibrate(run.policy, data if held_out is None else held_out, data, limits, out, options)
     if run.scores is None and data.task is not None:
         console.print(f"Evaluate it where {data.task} runs: tracrl evaluate {out} --save")
     return 0
 
 
 def calibrate(
-    policy: Policy, log: Episodes, trained: Episodes, limits: Sequence[float], out: Path, device: str
+    policy: Policy, log: Episodes, trained: Episodes, limits: Sequence[float], out: Path, options: TrainOptions
 ) -> None:
     """Choose the inner limits of a finished run's policies from the log alone, and keep what was chosen."""
     from tracrl.files import write_json
@@ -144,11 +152,11 @@ def calibrate(
         given.stacks,
         log,
         trained_on=[trained.fingerprint],
-        device=device,
-        effort=effort_on(device),
+        device=options.device,
+        effort=effort_on(options.device),
         progress=lambda text: say_aside(f"{text} ..."),
     )
-    found = chosen_limits(given, estimates, limits)
+    found = chosen_limits(given, estimates, limits, options.confidence)
     directory = RunDirectory(out)
     write_json(directory.calibration, found.to_dict())
     found.policy.save(directory.calibrated)

@@ -36,6 +36,9 @@ MOST_LABELS = 8_000_000
 LEAST_LIMITS = 8
 X_STEPS = 4
 """different x, where x is an input"""
+TO_CALIBRATE = {"least_x": 6.0, "eta": 1.0}
+"""settings of a policy whose inner limit and x are chosen after training: a range of x, and a heavier undesirable set,
+which keeps bold policies safe (docs/research.md)"""
 
 
 @dataclass(frozen=True)

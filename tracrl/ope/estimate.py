@@ -38,7 +38,7 @@ class Effort:
     fqe: FQE
     dynamics: Dynamics
     replicas: int = 3
-    """value functions of each policy, each fitted to episodes drawn with replacement; 0: the model's opinion alone"""
+    """value functions of each policy, each fitted to episodes drawn with replacement"""
     members: int = 8
     """models of the dynamics, likewise"""
     rows: int = 10_000_000
@@ -129,14 +129,12 @@ def opinions(
     effort = effort or (GPU if chosen.type == "cuda" else CPU)
     log = Log.of(data, chosen)
     say = progress or (lambda _: None)
-    values = []
-    if effort.replicas:
-        part = at_most(data, effort.rows, seed)
-        values = _value_functions(effort, log if part is data else Log.of(part, chosen), stacks, seed)
+    part = at_most(data, effort.rows, seed)
+    values = _value_functions(effort, log if part is data else Log.of(part, chosen), stacks, seed)
     say("fitting models of the dynamics and value functions")
     model = LearnedModel(effort.dynamics, log, effort.members, seed)
     fit(model, *(learner for learner, _ in values))
-    fitted = np.full((max(1, effort.replicas), sum(map(len, stacks)), 2), np.nan)
+    fitted = np.full((effort.replicas, sum(map(len, stacks)), 2), np.nan)
     for learner, places in values:
         fitted[:, places] = learner.values().mean(2).double().cpu().numpy()
     say("playing the policies in the models")
