@@ -222,3 +222,23 @@ def test_commands_estimate_gate_and_choose(
     for bad, word in ((["--limit", "-3"], "--limit"), (["--limit", "3", "--policy", "2"], "holds 2 policies")):
         assert main(["gate", *usual, *bad]) == 1
         assert word in capsys.readouterr().err
+
+
+def test_where_nothing_tests_the_estimates_it_is_said() -> None:
+    """Steps that are chance alone cannot be played again: held-out episodes do not come back."""
+    generator = np.random.default_rng(0)
+    rows = 60 * STEPS
+    arrays = {
+        "observations": generator.normal(size=(rows, 1)),
+        "actions": generator.uniform(-1, 1, (rows, 1)),
+        "rewards": generator.normal(size=rows),
+        "costs": (generator.random(rows) < 0.5).astype(float),
+        "timeouts": np.arange(rows) % STEPS == STEPS - 1,
+    }
+    short = replace(EFFORT, fqe=replace(EFFORT.fqe, updates=5), dynamics=replace(EFFORT.dynamics, updates=20))
+    found = estimate(line_policy((0.0,)), Episodes.from_arrays(arrays), effort=short, device="cpu")
+    assert any("which nothing has tested" in note for note in found.notes)
+
+
+def test_where_the_model_is_tested_nothing_is_said(estimates: tracrl.Estimates) -> None:
+    assert not any("which nothing has tested" in note for note in estimates.notes)

@@ -27,6 +27,8 @@ from tracrl.settings import Seed, checked
 from tracrl.train.devices import choose_device
 
 Floats = NDArray[np.float64]
+LITTLE = 0.2
+"""a weight of the model below which estimates rest on what nothing has tested, and it is said"""
 DRAWS = 4
 """actions that are drawn in each state for a policy that draws them at random"""
 
@@ -194,6 +196,11 @@ def _remarks(stacks: Mapping[str, Policy], skill: Floats) -> list[str]:
         f"Logged episodes that the model of the dynamics was not fitted to, played again in it: {skill[1]:.0%} of the "
         f"variance of their costs is brought back, {skill[0]:.0%} of that of their returns; the model weighs so much."
     ]
+    if skill[1] < LITTLE:
+        remarks.append(
+            "The model is worth little here. The estimates rest on fitted Q evaluation, which nothing has tested: "
+            "their intervals may be far too narrow."
+        )
     if any(map(draws_actions, stacks.values())):
         remarks.append(f"Policies that draw their actions: fitted Q evaluation takes the mean over {DRAWS} draws.")
     if alone := [name for name, one in stacks.items() if has_memory(one)]:
