@@ -93,6 +93,8 @@ class BCSafe(Cloning):
 class CloningLearner(Learner):
     """Regression of the logged actions: the loss is E‖π(s) − a‖² / action size."""
 
+    compiled = ("loss",)
+
     def __init__(self, method: Cloning, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         device = compute.device
@@ -107,10 +109,14 @@ class CloningLearner(Learner):
         """which block of steps has been drawn, and its rows (steps, R, B)"""
 
     def learn(self) -> dict[str, Tensor]:
-        rows = self.rows()
-        loss = (self.network(self.observations[rows]) - self.actions[rows]).square().mean((-2, -1))
+        loss = self.loss()
         self.adam.step(loss, self.lr)
         return {"loss": loss.detach()}
+
+    def loss(self) -> Tensor:
+        """(R,), of this step's batch"""
+        rows = self.rows()
+        return (self.network(self.observations[rows]) - self.actions[rows]).square().mean((-2, -1))
 
     def rows(self) -> Tensor:
         """(R, B): this step's batch. On a CPU, where each call costs more than its numbers, of many steps at once."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from tracrl.data.episodes import Episodes
 from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
 from tracrl.methods.method import Compute, RunSpec
+from tracrl.methods.transitions import Batch
 from tracrl.nets.critics import frozen_copy, polyak_update
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
@@ -58,6 +59,7 @@ def perturbed(actions: Tensor, shift: Tensor, phi: float) -> Tensor:
 class BCQLagLearner(LagrangianLearner):
     """The stack in training."""
 
+    compiled = ("draw", "vae_loss", "next_candidates", "targets", "critic_loss", "actor_loss")
     method: BCQLag
 
     def __init__(self, method: BCQLag, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
@@ -71,14 +73,8 @@ class BCQLagLearner(LagrangianLearner):
     def learn(self) -> dict[str, Tensor]:
         method, batch = self.method, self.draw()
         vae_loss = self.train_vae(batch)
-        with torch.no_grad():
-            decoded = torch.tanh(self.decoded(CANDIDATES, batch.next_observations, method.candidates))
-            candidates = self.perturb(self.actor_target, batch.next_observations, decoded)
-        loss, cost_value = self.train_critics(batch, candidates)
-
-        decoded = torch.tanh(self.decoded(ACTION, batch.observations, 1))
-        actions = self.perturb(self.actor, batch.observations, decoded)
-        actor_loss = self.lagrangian(batch.observations, actions.squeeze(2))
+        loss, cost_value = self.train_critics(batch, self.next_candidates(batch))
+        actor_loss = self.actor_loss(batch)
         self.actor_adam.step(actor_loss, method.actor_lr)
         polyak_update(self.target, self.critics, method.tau)
         polyak_update(self.actor_target, self.actor, method.tau)
@@ -89,6 +85,18 @@ class BCQLagLearner(LagrangianLearner):
             "vae_loss": vae_loss,
             "actor_loss": actor_loss.detach(),
         }
+
+    @torch.no_grad()
+    def next_candidates(self, batch: Batch) -> Tensor:
+        """(R, B, n, actions): what critics choose from at the next state."""
+        decoded = torch.tanh(self.decoded(CANDIDATES, batch.next_observations, self.method.candidates))
+        return self.perturb(self.actor_target, batch.next_observations, decoded)
+
+    def actor_loss(self, batch: Batch) -> Tensor:
+        """(R,), after one step of λ."""
+        decoded = torch.tanh(self.decoded(ACTION, batch.observations, 1))
+        actions = self.perturb(self.actor, batch.observations, decoded)
+        return self.lagrangian(batch.observations, actions.squeeze(2))
 
     def perturb(self, actor: StackedMLP, observations: Tensor, decoded: Tensor) -> Tensor:
         """(R, B, n, actions) → (R, B, n, actions)."""

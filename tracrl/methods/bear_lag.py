@@ -22,6 +22,7 @@ from torch import Tensor
 from tracrl.data.episodes import Episodes
 from tracrl.methods.lagrangian import CANDIDATES, FREE_STREAM, LagrangianLearner, LagrangianMethod
 from tracrl.methods.method import Compute, RunSpec
+from tracrl.methods.transitions import Batch
 from tracrl.nets.actor import SquashedGaussian
 from tracrl.nets.critics import frozen_copy, polyak_update
 from tracrl.nets.stacked import StackedAdam, generators
@@ -79,6 +80,7 @@ def mmd(x: Tensor, y: Tensor, sigma: float) -> Tensor:
 class BEARLagLearner(LagrangianLearner):
     """The stack in training."""
 
+    compiled = ("draw", "vae_loss", "next_candidates", "targets", "critic_loss", "actor_loss", "adjust_alpha")
     method: BEARLag
     log_alpha: Tensor
 
@@ -94,23 +96,11 @@ class BEARLagLearner(LagrangianLearner):
 
     def learn(self) -> dict[str, Tensor]:
         method, batch = self.method, self.draw()
-        count, actions = batch.rewards.shape[1], self.actor.actions
         vae_loss = self.train_vae(batch)
-        with torch.no_grad():
-            noise = self.noise(CANDIDATES, count, method.candidates, actions)
-            candidates = torch.tanh(self.actor_target.raw(batch.next_observations, noise))
-        loss, cost_value = self.train_critics(batch, candidates)
-
-        raw = self.actor.raw(batch.observations, self.noise(ACTIONS, count, method.mmd_samples, actions))
-        decoded = self.decoded(DECODES, batch.observations, method.mmd_samples)
-        # Compared before their tanh, as in the paper: there, actions near the edge of the box are still told apart.
-        discrepancy = mmd(decoded, raw, method.mmd_sigma).mean(1)
-        excess = discrepancy - method.mmd_target
-        lagrangian = self.lagrangian(batch.observations, torch.tanh(raw[:, :, 0]))
-        actor_loss = lagrangian + self.log_alpha.exp() * excess
+        loss, cost_value = self.train_critics(batch, self.next_candidates(batch))
+        actor_loss, discrepancy = self.actor_loss(batch)
         self.actor_adam.step(actor_loss, method.actor_lr)
-        # Dual ascent on α (MMD ≤ ε).
-        self.log_alpha.add_(method.alpha_lr * self.log_alpha.exp() * excess.detach()).clamp_(*LOG_ALPHA_RANGE)
+        self.adjust_alpha(discrepancy)
         polyak_update(self.target, self.critics, method.tau)
         polyak_update(self.actor_target, self.actor, method.tau)
         return {
@@ -119,9 +109,32 @@ class BEARLagLearner(LagrangianLearner):
             "multiplier": self.pid.multiplier.clone(),
             "vae_loss": vae_loss,
             "actor_loss": actor_loss.detach(),
-            "mmd": discrepancy.detach(),
+            "mmd": discrepancy,
             "alpha": self.log_alpha.exp(),
         }
+
+    @torch.no_grad()
+    def next_candidates(self, batch: Batch) -> Tensor:
+        """(R, B, n, actions): what critics choose from at the next state."""
+        noise = self.noise(CANDIDATES, batch.rewards.shape[1], self.method.candidates, self.actor.actions)
+        return torch.tanh(self.actor_target.raw(batch.next_observations, noise))
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss, after one step of λ, and the discrepancy in it, (R,) each."""
+        method = self.method
+        noise = self.noise(ACTIONS, batch.rewards.shape[1], method.mmd_samples, self.actor.actions)
+        raw = self.actor.raw(batch.observations, noise)
+        decoded = self.decoded(DECODES, batch.observations, method.mmd_samples)
+        # Compared before their tanh, as in the paper: there, actions near the edge of the box are still told apart.
+        discrepancy = mmd(decoded, raw, method.mmd_sigma).mean(1)
+        lagrangian = self.lagrangian(batch.observations, torch.tanh(raw[:, :, 0]))
+        loss = lagrangian + self.log_alpha.exp() * (discrepancy - method.mmd_target)
+        return loss, discrepancy.detach()
+
+    def adjust_alpha(self, discrepancy: Tensor) -> None:
+        """Dual ascent on α (MMD ≤ ε)."""
+        excess = discrepancy - self.method.mmd_target
+        self.log_alpha.add_(self.method.alpha_lr * self.log_alpha.exp() * excess).clamp_(*LOG_ALPHA_RANGE)
 
     def policy(self) -> Policy:
         return self.choosing(GaussianCandidates, {"actor": self.actor.network})

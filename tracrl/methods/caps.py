@@ -103,6 +103,8 @@ def head_weights(of_reward: Tensor, of_cost: Tensor, heads: int) -> Tensor:
 class CAPSLearner(Learner):
     """The stack in training."""
 
+    compiled = ("losses",)
+
     def __init__(self, method: CAPS, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         device = compute.device
@@ -119,6 +121,13 @@ class CAPSLearner(Learner):
         self.adam = StackedAdam([p for network in networks for p in network.parameters()])
 
     def learn(self) -> dict[str, Tensor]:
+        total, metrics = self.losses()
+        self.adam.step(total, self.method.lr)
+        polyak_update(self.target, self.critics, self.method.tau)
+        return metrics
+
+    def losses(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """What all networks minimise (R,), and what is reported of it."""
         method = self.method
         batch = self.transitions.draw(self.key(BATCH), method.batch_size)
         y, yc = self.targets(batch)
@@ -129,9 +138,7 @@ class CAPSLearner(Learner):
         weight, cost_weight = self.weights(advantage.detach(), cost_advantage.detach())
         actor_loss = self.actor_loss(batch, head_weights(weight, cost_weight, method.heads))
         # The three losses are of different networks: one step along their sum moves each by its own.
-        self.adam.step(loss + value_loss + actor_loss, method.lr)
-        polyak_update(self.target, self.critics, method.tau)
-        return {
+        return loss + value_loss + actor_loss, {
             "loss": loss.detach(),
             "value_loss": value_loss.detach(),
             "actor_loss": actor_loss.detach(),

@@ -82,6 +82,7 @@ class CARL(Method):
 class CARLLearner(Learner):
     """The stack in training."""
 
+    compiled = ("draw", "critic_loss", "actor_loss")
     last_actor_loss: Tensor
 
     def __init__(self, method: CARL, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
@@ -105,12 +106,8 @@ class CARLLearner(Learner):
 
     def learn(self) -> dict[str, Tensor]:
         method = self.method
-        batch = self.transitions.draw(self.key(BATCH), method.batch_size)
-        qc = self.critics.cost(batch.observations, batch.actions)
-        unsafe = self.is_unsafe(qc.detach())
-        y, yc = self.targets(batch, unsafe)
-        q = self.critics.reward(batch.observations, batch.actions)
-        loss = regression_loss(q, y) + regression_loss(qc, yc)
+        batch = self.draw()
+        loss, cost_value, unsafe_share = self.critic_loss(batch)
         self.critic_adam.step(loss, method.lr)
         if batch.rewards.is_cuda:
             self.move_policy_where(self.clock % method.policy_delay == method.policy_delay - 1, batch)
@@ -118,10 +115,22 @@ class CARLLearner(Learner):
             self.move_policy(batch)
         return {
             "loss": loss.detach(),
-            "cost_value": qc.detach().mean((1, 2)),
-            "unsafe_share": unsafe.float().mean(1),
+            "cost_value": cost_value,
+            "unsafe_share": unsafe_share,
             "actor_loss": self.last_actor_loss.clone(),
         }
+
+    def draw(self) -> Batch:
+        return self.transitions.draw(self.key(BATCH), self.method.batch_size)
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss, the mean of Q_c and the share of unsafe transitions, (R,) each."""
+        qc = self.critics.cost(batch.observations, batch.actions)
+        unsafe = self.is_unsafe(qc.detach())
+        y, yc = self.targets(batch, unsafe)
+        q = self.critics.reward(batch.observations, batch.actions)
+        loss = regression_loss(q, y) + regression_loss(qc, yc)
+        return loss, qc.detach().mean((1, 2)), unsafe.float().mean(1)
 
     def is_unsafe(self, costs: Tensor) -> Tensor:
         """Whether the greatest of the cost critics is above the threshold: (R, K, rows) → (R, rows)."""

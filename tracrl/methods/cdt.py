@@ -299,6 +299,8 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
 class CDTLearner(Learner):
     """The stack in training: one model per seed."""
 
+    compiled = ("losses", "temperature_loss", "cut")
+
     def __init__(self, method: CDT, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         device = compute.device
@@ -324,35 +326,40 @@ class CDTLearner(Learner):
         self.temperature_adam = StackedAdam([self.log_temperature])
 
     def learn(self) -> dict[str, Tensor]:
-        method = self.method
+        temperature = self.log_temperature.detach().exp()
+        loss, entropy, cost_loss = self.losses()
+        self.descend(loss)
+        self.temperature_adam.step(self.temperature_loss(entropy), self.method.temperature_lr)
+        return {"loss": loss.detach(), "entropy": entropy, "temperature": temperature, "cost_loss": cost_loss}
+
+    def losses(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The model's loss on this step's batch, the entropy and the error of predicted costs in it, (R,) each."""
         batch = self.table.draw(self.key(TRAJECTORY), self.key(START))
         mean, log_std, cost = self.model(batch, self.key)
         nll, entropy = action_losses(mean, log_std, batch)
         cost_error = binary_cross_entropy_with_logits(cost, batch.costs, reduction="none")
         cost_loss = masked_mean(cost_error, batch.valid)
-        temperature = self.log_temperature.exp()
-        loss = nll - temperature.detach() * entropy + method.cost_weight * cost_loss
-        self.descend(loss)
-        # α falls while the entropy is above −1 a dimension, and rises below.
-        self.temperature_adam.step(temperature * (entropy.detach() + 1), method.temperature_lr)
-        return {
-            "loss": loss.detach(),
-            "entropy": entropy.detach(),
-            "temperature": temperature.detach(),
-            "cost_loss": cost_loss.detach(),
-        }
+        loss = nll - self.log_temperature.detach().exp() * entropy + self.method.cost_weight * cost_loss
+        return loss, entropy.detach(), cost_loss.detach()
 
-    def descend(self, loss: Tensor) -> None:
-        """Adam with decoupled weight decay on a gradient that is cut to a norm, each run by its own."""
-        parameters = list(self.model.parameters())
-        gradients = torch.autograd.grad(loss.sum(), parameters)
+    def temperature_loss(self, entropy: Tensor) -> Tensor:
+        """(R,): α falls while the entropy is above −1 a dimension, and rises below."""
+        return self.log_temperature.exp() * (entropy + 1)
+
+    def cut(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients of a limited norm, each run's by its own."""
         norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
         factor = (self.method.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        cut = [g * factor.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
+        return [g * factor.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
+
+    def descend(self, loss: Tensor) -> None:
+        """Adam with decoupled weight decay on the cut gradients."""
+        parameters = list(self.model.parameters())
+        gradients = torch.autograd.grad(loss.sum(), parameters)
         lr = self.method.lr * ((self.clock + 1) / max(self.method.warmup, 1)).clamp(max=1.0)
         with torch.no_grad():
             torch._foreach_mul_(list[Tensor](parameters), 1 - lr * self.method.weight_decay)
-        self.adam.move(cut, lr)
+        self.adam.move(self.cut(gradients), lr)
 
     def policy(self) -> Policy:
         tensors = {

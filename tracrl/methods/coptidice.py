@@ -131,6 +131,8 @@ class Scalars(nn.Module):
 class COptiDICELearner(Learner):
     """The stack in training."""
 
+    compiled = ("draw", "value_loss", "scalar_loss", "actor_loss")
+
     def __init__(self, method: COptiDICE, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         device = compute.device
@@ -153,36 +155,53 @@ class COptiDICELearner(Learner):
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
 
     def learn(self) -> dict[str, Tensor]:
-        method, count = self.method, self.method.batch_size
-        batch = self.transitions.draw(self.key(BATCH), count)
-        first = None if method.reference_quirks else self.transitions.draw_first(self.key(FIRST), FIRST_STATES)
-        multiplier, tau = self.scalars.multiplier, self.scalars.tau
+        method = self.method
+        batch, first = self.draw()
+        value_loss, nu_loss, w, bound, kl = self.value_loss(batch, first)
+        scalar_loss, multiplier = self.scalar_loss(bound, kl)
+        self.value_adam.step(value_loss, method.lr)
+        self.scalar_adam.step(scalar_loss, method.scalar_lr)
+        actor_loss = self.actor_loss(batch, w)
+        self.actor_adam.step(actor_loss, method.lr)
+        return {
+            "loss": nu_loss,
+            "cost_bound": bound,
+            "multiplier": multiplier,
+            "weight": w.mean(1),
+            "actor_loss": actor_loss.detach(),
+        }
 
+    def draw(self) -> tuple[Batch, Tensor | None]:
+        """A batch, and first states of episodes unless those of the batch serve."""
+        batch = self.transitions.draw(self.key(BATCH), self.method.batch_size)
+        if self.method.reference_quirks:
+            return batch, None
+        return batch, self.transitions.draw_first(self.key(FIRST), FIRST_STATES)
+
+    def value_loss(self, batch: Batch, first: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """What ν and χ minimise and ν's part of it, (R,) each, w (R, B), the cost's bound and its divergence (R,)."""
+        method, tau = self.method, self.scalars.tau.detach()
+        multiplier = self.scalars.multiplier.detach()
         nu, nu_next, nu_first = self.values(self.nu, batch, first)
-        e = self.advantage(batch, nu, nu_next, multiplier.detach())
+        e = self.advantage(batch, nu, nu_next, multiplier)
         # w maximises w e − α f(w), so that its own derivative does not count.
         w = weight(e.detach() / method.alpha)
         nu_loss = (nu_first + w * e - method.alpha * divergence(w)).mean(1)
 
         chi, chi_next, chi_first = self.values(self.chi, batch, first)
         ell = chi_first + w * self.cost_advantage(batch, chi, chi_next)
-        weights, kl = bound_weights(ell.detach(), tau.detach())
+        weights, kl = bound_weights(ell.detach(), tau)
         if method.epsilon == 0:
             weights, kl = torch.ones_like(weights), torch.zeros_like(kl)
         bound = (weights * w * batch.costs).mean(1)
         chi_loss = (weights * ell).mean(1)
-        scalar_loss = multiplier * (self.threshold - bound) + tau * (method.epsilon - kl)
+        return nu_loss + chi_loss, nu_loss.detach(), w, bound, kl
 
-        self.value_adam.step(nu_loss + chi_loss, method.lr)
-        self.scalar_adam.step(scalar_loss, method.scalar_lr)
-        actor_loss = self.clone(batch, w)
-        return {
-            "loss": nu_loss.detach(),
-            "cost_bound": bound,
-            "multiplier": multiplier.detach(),
-            "weight": w.mean(1),
-            "actor_loss": actor_loss,
-        }
+    def scalar_loss(self, bound: Tensor, kl: Tensor) -> tuple[Tensor, Tensor]:
+        """What λ and τ minimise, and λ, (R,) each."""
+        multiplier, tau = self.scalars.multiplier, self.scalars.tau
+        loss = multiplier * (self.threshold - bound) + tau * (self.method.epsilon - kl)
+        return loss, multiplier.detach()
 
     def values(self, network: StackedMLP, batch: Batch, first: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """ν(s), ν(s') and (1 − γ) ν(s₀), or the same of χ, in one pass: (R, B) each, the least of the ensemble."""
@@ -208,15 +227,13 @@ class COptiDICELearner(Learner):
         """γ, or 0 where the flow ends."""
         return self.method.gamma * (1 - batch.done)
 
-    def clone(self, batch: Batch, w: Tensor) -> Tensor:
-        """One update of the policy by −E[w log π(a + noise | s + noise)]; its loss (R,)."""
+    def actor_loss(self, batch: Batch, w: Tensor) -> Tensor:
+        """−E[w log π(a + noise | s + noise)], (R,)."""
         states = batch.observations + self.state_noise * self.noise(STATE_NOISE, *batch.observations.shape[1:])
         actions = batch.actions + self.action_noise * self.noise(ACTION_NOISE, *batch.actions.shape[1:])
         mean, log_std = self.actor(states)
         centre = mean if self.method.reference_quirks else torch.tanh(mean)
-        loss = -(w * log_prob(centre, log_std, actions).sum(-1)).mean(1)
-        self.actor_adam.step(loss, self.method.lr)
-        return loss.detach()
+        return -(w * log_prob(centre, log_std, actions).sum(-1)).mean(1)
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.actor.mean_layers())

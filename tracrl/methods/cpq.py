@@ -126,6 +126,7 @@ def ood_mean(values: Tensor, ood: Tensor) -> Tensor:
 class CPQLearner(Learner):
     """The stack in training."""
 
+    compiled = ("draw", "vae_loss", "critic_loss", "adjust_alpha", "actor_loss")
     log_alpha: Tensor
 
     def __init__(self, method: CPQ, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
@@ -147,35 +148,46 @@ class CPQLearner(Learner):
 
     def learn(self) -> dict[str, Tensor]:
         method = self.method
-        batch = self.transitions.draw(self.key(BATCH), method.batch_size)
-        noise = self.noise(ENCODER, method.batch_size, self.vae.latent)
-        vae_loss = self.vae.loss(batch.observations, batch.actions, noise, method.beta)
+        batch = self.draw()
+        vae_loss = self.vae_loss(batch)
         self.vae_adam.step(vae_loss, method.vae_lr)
-
-        y, yc = self.targets(batch)
-        q = self.critics.reward(batch.observations, batch.actions)
-        qc = self.critics.cost(batch.observations, batch.actions)
-        loss = regression_loss(q, y) + regression_loss(qc, yc)
-        ood_share = torch.zeros_like(self.threshold)
-        if not method.reference_quirks:
-            lack, ood = self.ood_lack(batch)
-            loss = loss + self.log_alpha.exp() * ood_mean(torch.relu(lack), ood)
-            self.adjust_alpha(ood_mean(lack.detach(), ood))
-            ood_share = ood.mean(1)
+        loss, cost_value, lack, ood_share = self.critic_loss(batch)
         self.critic_adam.step(loss, method.critic_lr)
+        if not method.reference_quirks:
+            self.adjust_alpha(lack)
 
         actor_loss, safe = self.actor_loss(batch.observations)
         self.actor_adam.step(actor_loss, method.actor_lr)
         polyak_update(self.target, self.critics, method.tau)
         return {
             "loss": loss.detach(),
-            "cost_value": qc.detach().mean((1, 2)),
+            "cost_value": cost_value,
             "ood_share": ood_share,
             "alpha": self.log_alpha.exp(),
             "safe_share": safe,
             "vae_loss": vae_loss.detach(),
             "actor_loss": actor_loss.detach(),
         }
+
+    def draw(self) -> Batch:
+        return self.transitions.draw(self.key(BATCH), self.method.batch_size)
+
+    def vae_loss(self, batch: Batch) -> Tensor:
+        noise = self.noise(ENCODER, batch.rewards.shape[1], self.vae.latent)
+        return self.vae.loss(batch.observations, batch.actions, noise, self.method.beta)
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The loss, the mean of Q_c, E_ood[1.5 l − Q_c] and the share of actions that are ood, (R,) each."""
+        y, yc = self.targets(batch)
+        q = self.critics.reward(batch.observations, batch.actions)
+        qc = self.critics.cost(batch.observations, batch.actions)
+        loss = regression_loss(q, y) + regression_loss(qc, yc)
+        cost_value = qc.detach().mean((1, 2))
+        if self.method.reference_quirks:
+            return loss, cost_value, torch.zeros_like(self.threshold), torch.zeros_like(self.threshold)
+        lack, ood = self.ood_lack(batch)
+        loss = loss + self.log_alpha.exp() * ood_mean(torch.relu(lack), ood)
+        return loss, cost_value, ood_mean(lack.detach(), ood), ood.mean(1)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor]:

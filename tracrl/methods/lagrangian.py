@@ -136,10 +136,13 @@ class LagrangianLearner(Learner):
 
     def train_vae(self, batch: Batch) -> Tensor:
         """One update of the VAE; its loss (R,)."""
-        noise = self.noise(ENCODER, batch.rewards.shape[1], self.vae.latent)
-        loss = self.vae.loss(batch.observations, batch.actions, noise, self.method.beta)
+        loss = self.vae_loss(batch)
         self.vae_adam.step(loss, self.method.vae_lr)
         return loss.detach()
+
+    def vae_loss(self, batch: Batch) -> Tensor:
+        noise = self.noise(ENCODER, batch.rewards.shape[1], self.vae.latent)
+        return self.vae.loss(batch.observations, batch.actions, noise, self.method.beta)
 
     @torch.no_grad()
     def targets(self, batch: Batch, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,11 +161,15 @@ class LagrangianLearner(Learner):
 
     def train_critics(self, batch: Batch, candidates: Tensor) -> tuple[Tensor, Tensor]:
         """One update of the critics; their loss and the mean cost of the logged actions, (R,) each."""
-        y, yc = self.targets(batch, candidates)
+        loss, cost_value = self.critic_loss(batch, *self.targets(batch, candidates))
+        self.critic_adam.step(loss, self.method.critic_lr)
+        return loss.detach(), cost_value
+
+    def critic_loss(self, batch: Batch, y: Tensor, yc: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ E(Q − y)² + E(Q_c − y_c)² and the mean of Q_c, (R,) each."""
         qc = self.critics.cost(batch.observations, batch.actions)
         loss = regression_loss(self.critics.reward(batch.observations, batch.actions), y) + regression_loss(qc, yc)
-        self.critic_adam.step(loss, self.method.critic_lr)
-        return loss.detach(), qc.detach().mean((1, 2))
+        return loss, qc.detach().mean((1, 2))
 
     def lagrangian(self, observations: Tensor, actions: Tensor) -> Tensor:
         """E[−Q(s, a) + λ (Q_c(s, a) − l)], (R,), after one step of λ; the least Q and the greatest Q_c count."""

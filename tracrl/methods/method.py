@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -179,6 +180,9 @@ class Learner(nn.Module, ABC):
     single runs. Random numbers are functions of (seed, step): see :mod:`tracrl.nets.random`.
     """
 
+    compiled: ClassVar[Sequence[str]] = ()
+    """what a GPU runs in compiled form: methods of the learner, or of one of its attributes ("table.draw")"""
+
     seeds: Tensor
     clock: Tensor
 
@@ -227,6 +231,10 @@ class Learner(nn.Module, ABC):
 
     def compile_parts(self) -> None:
         """Replace what a compiler makes faster on a GPU by its compiled form."""
+        for name in self.compiled:
+            *path, part = name.split(".")
+            owner = functools.reduce(getattr, path, self)
+            setattr(owner, part, torch.compile(getattr(owner, part), dynamic=False))
 
     def autocast(self) -> torch.autocast:
         """Around the networks: products in bfloat16 where that was asked for; scores and losses stay in float32."""

@@ -186,6 +186,8 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
 class TraCLearner(Learner):
     """The stack in training: one policy network, one frozen copy of it."""
 
+    compiled = ("log_pi", "table.draw")
+
     def __init__(self, method: TraC, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
         self.method, device = method, compute.device
@@ -316,10 +318,6 @@ class TraCLearner(Learner):
         parts = zip(torch.split(self.states, ROWS_AT_ONCE), torch.split(self.actions, ROWS_AT_ONCE), strict=True)
         runs = len(self.runs)
         return torch.cat([log_prob(self.frozen(self.seen(s.to(a).expand(runs, -1, -1))), a) for s, a in parts], 1)
-
-    def compile_parts(self) -> None:
-        for owner, part in ((self, "log_pi"), (self.table, "draw"), (self.adam, "move")):
-            setattr(owner, part, torch.compile(getattr(owner, part), dynamic=False))
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.network.weights())

@@ -18,6 +18,8 @@ from tracrl.nets.dropout import compiled_kernel, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
+PRODUCTS, ROWS_OF_A_PART = 64, 1024
+"""of gradients of weights on a GPU: enough products for its processors, of at least so many rows each"""
 
 
 class StackedLinear(nn.Module):
@@ -46,7 +48,7 @@ class StackedLinear(nn.Module):
         # Scaling the weights costs nothing; baddbmm's own alpha would cost a pass over x in the backward direction.
         weight = self.weight if scale == 1.0 else self.weight * scale
         weight, bias = weight.flatten(0, -3), self.bias.flatten(0, -3)
-        return _aligned_product(x, weight) + bias if x.is_cuda else torch.baddbmm(bias, x, weight)
+        return gpu_product(x, weight) + bias if x.is_cuda else torch.baddbmm(bias, x, weight)
 
 
 class StackedMLP(nn.Module):
@@ -187,24 +189,10 @@ class StackedAdam(nn.Module):
 
     @torch.no_grad()
     def move(self, gradients: Sequence[Tensor], lr: float | Tensor) -> None:
-        first, second = self.betas
-        self.count += 1
-        if self.count.device.type == "cpu":
-            self._move_in_one_pass(gradients, float(lr))
-            return
-        # In float64: early on 1 − 0.999 has too few digits left in float32.
-        correction_1 = 1 - first**self.count
-        correction_2 = 1 - second**self.count
-        for i, (parameter, gradient) in enumerate(zip(self._parameters_of, gradients, strict=True)):
-            m, v = self.get_buffer(f"m{i}"), self.get_buffer(f"v{i}")
-            m.lerp_(gradient, 1 - first)
-            v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-            shape = (-1, *[1] * (parameter.dim() - 1))
-            size = (lr / correction_1).to(m.dtype).view(shape)
-            parameter.sub_(size * m / ((v / correction_2.to(v.dtype).view(shape)).sqrt_().add_(self.eps)))
-
-    def _move_in_one_pass(self, gradients: Sequence[Tensor], lr: float) -> None:
         """PyTorch's fused kernel: all that happens to a number happens while it is in a register."""
+        self.count += 1
+        if isinstance(lr, Tensor):  # the kernel of a GPU reads it where it lies, that of a CPU wants a number
+            lr = lr.float() if lr.is_cuda else float(lr)
         numbers = range(len(self._parameters_of))
         moments, squares = ([self.get_buffer(f"{name}{i}") for i in numbers] for name in "mv")
         steps = [self.count[0].float()] * len(moments)  # the runs of a stack move together
@@ -216,7 +204,7 @@ class StackedAdam(nn.Module):
             squares,
             [],
             steps,
-            lr=lr,
+            lr=lr,  # type: ignore[arg-type]
             beta1=first,
             beta2=second,
             weight_decay=0.0,
@@ -226,18 +214,34 @@ class StackedAdam(nn.Module):
         )
 
 
-def _aligned_product(x: Tensor, weight: Tensor) -> Tensor:
-    """x W with both sides of W filled up to multiples of 8, which a GPU's matrix units want.
+def gpu_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W as a GPU does it best: (R, rows, in), (R, in, out) → (R, rows, out).
 
-    The bias is left to whatever is fused behind the product: baddbmm would write it out first.
+    Both sides of W are filled up to multiples of 8, which its matrix units want. Many rows are cut into parts, each
+    with a copy of W: the gradient of W, a sum over all rows, is then computed by many processors and not by the few
+    that a result of its size would be given to. The bias is left to whatever is fused behind the product: baddbmm
+    would write it out first.
     """
-    inputs, outputs = weight.shape[1:]
+    runs, rows, inputs = x.shape
+    outputs = weight.shape[2]
     more_in, more_out = -inputs % 8, -outputs % 8
     if more_in:
         x = torch.nn.functional.pad(x, (0, more_in))
     if more_in or more_out:
         weight = torch.nn.functional.pad(weight, (0, more_out, 0, more_in))
-    return torch.bmm(x, weight)[..., :outputs]
+    parts = parts_of(rows, runs) if torch.is_grad_enabled() and weight.requires_grad else 1
+    if parts > 1:
+        weight = weight[:, None].expand(-1, parts, -1, -1).flatten(0, 1)
+        x = x.reshape(runs * parts, rows // parts, -1)
+    return torch.bmm(x, weight).view(runs, rows, -1)[..., :outputs]
+
+
+def parts_of(rows: int, networks: int) -> int:
+    """Into how many parts the rows of a product are cut on a GPU."""
+    parts = 1
+    while networks * parts < PRODUCTS and rows % (2 * parts) == 0 and rows // (2 * parts) >= ROWS_OF_A_PART:
+        parts *= 2
+    return parts
 
 
 def generators(seeds: Sequence[int], purpose: int = 0) -> list[torch.Generator]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tracrl.nets import random
+from tracrl.nets.stacked import gpu_product
 
 STD = 0.02  # of all first weights
 Keys = Callable[[int], Tensor]
@@ -27,7 +28,12 @@ class Affine(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(generators), 1, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, x.flatten(1, -2), self.weight).view(*x.shape[:-1], -1)
+        flat = x.flatten(1, -2)
+        if x.is_cuda:
+            result = gpu_product(flat, self.weight) + self.bias
+        else:
+            result = torch.baddbmm(self.bias, flat, self.weight)
+        return result.view(*x.shape[:-1], -1)
 
 
 class LayerNorm(nn.Module):
