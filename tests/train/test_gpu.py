@@ -11,6 +11,7 @@ import torch
 from tests.conftest import make_small_data
 from tests.methods.test_stacks import METHODS, RUNS, label
 from tracrl.methods.bc import BCSafe
+from tracrl.methods.cdt import CDT
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 from tracrl.methods.trac_any import TraCAny
@@ -23,10 +24,12 @@ ANY = TraCAny(
     batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
 )
 TOLD_X = replace(ANY, least_x=10.0)
+FUSED = CDT(batch_size=8, context=4, width=32, layers=2, heads=2, dropout=0.1, warmup=1, lr=1e-3)
+"""sizes that the kernel of attention takes"""
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 
-@pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, *METHODS], ids=label)
+@pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, FUSED, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
     data = make_small_data()
     observation = data.observations[0]

@@ -321,6 +321,8 @@ class CDTLearner(Learner):
         steps = data.max_steps + method.context
         seeds = [run.seed for run in runs]
         self.model = Model(method, data.observation_size, data.action_size, steps, seeds).to(device)
+        if device.type == "cuda":
+            self.model.gpt.fuse_attention(TOKENS_A_STEP * method.context)
         self.log_temperature = nn.Parameter(torch.full((len(runs),), math.log(method.temperature), device=device))
         self.adam = StackedAdam(list(self.model.parameters()))
         self.temperature_adam = StackedAdam([self.log_temperature])

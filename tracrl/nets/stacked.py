@@ -204,7 +204,7 @@ class StackedAdam(nn.Module):
             squares,
             [],
             steps,
-            lr=lr,  # type: ignore[arg-type]
+            lr=lr,
             beta1=first,
             beta2=second,
             weight_decay=0.0,

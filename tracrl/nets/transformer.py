@@ -16,7 +16,10 @@ from tracrl.nets.stacked import gpu_product
 STD = 0.02  # of all first weights
 Keys = Callable[[int], Tensor]
 """stream → keys (R,) of dropout masks"""
+Attend = Callable[[Tensor, Tensor, int, int], Tensor]
 _STREAMS_A_BLOCK = 3
+MOST_FUSED_TOKENS, FUSED_HEADS = 128, (16, 32, 64)
+"""what the kernel of :mod:`tracrl.nets.attention` takes, its tokens a multiple of 8: all scores of a head in a tile"""
 
 
 class Affine(nn.Module):
@@ -55,6 +58,8 @@ class Block(nn.Module):
     def __init__(self, generators: Sequence[torch.Generator], width: int, heads: int):
         super().__init__()
         self.heads = heads
+        self.fused: Attend | None = None
+        """attention with dropout in one kernel, where there is one (:meth:`StackedGPT.fuse_attention`)"""
         self.attention_norm = LayerNorm(len(generators), width)
         self.mixing = Affine(generators, width, 3 * width)
         self.attended = Affine(generators, width, width)
@@ -70,9 +75,13 @@ class Block(nn.Module):
     def attend(self, x: Tensor, dropout: Dropout) -> Tensor:
         """Causal self-attention."""
         runs, sequences, tokens, width = x.shape
+        mixed = self.mixing(x).view(runs * sequences, tokens, -1)
+        if dropout.keys is not None and dropout.active and self.fused is not None:
+            rounded = mixed.bfloat16() if torch.is_autocast_enabled("cuda") else mixed
+            together = self.fused(rounded, dropout.keys(dropout.first_stream), self.heads, dropout.dropped)
+            return self.attended(together.view(x.shape))
         # (3, R · sequences, heads, tokens, width of a head)
-        mixed = self.mixing(x).view(runs * sequences, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        query, key, value = mixed.unbind(0)
+        query, key, value = mixed.view(*mixed.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         if not dropout.active:
             together = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         else:
@@ -110,8 +119,22 @@ class StackedGPT(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.embedding_norm = LayerNorm(len(generators), width)
-        self.blocks = nn.ModuleList(Block(generators, width, heads) for _ in range(layers))
+        blocks = nn.ModuleList(Block(generators, width, heads) for _ in range(layers))
+        self.blocks: Sequence[Block] = blocks  # type: ignore[assignment]
         self.final_norm = LayerNorm(len(generators), width)
+
+    def fuse_attention(self, tokens: int) -> None:
+        """On a GPU: attention to so many tokens in one kernel, where Triton is there and the sizes fit."""
+        block = self.blocks[0]
+        head = block.mixing.weight.shape[1] // block.heads
+        if tokens % 8 or tokens > MOST_FUSED_TOKENS or head not in FUSED_HEADS:
+            return
+        try:
+            from tracrl.nets.attention import attend
+        except ImportError:
+            return
+        for block in self.blocks:
+            block.fused = attend
 
     def forward(self, x: Tensor, keys: Keys | None = None, first_stream: int = 1000) -> Tensor:
         """``keys`` turn dropout on: (R,) keys for each stream from ``first_stream`` on."""
