@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -71,30 +72,35 @@ def test_bf16_products_round_and_drop_the_same_units() -> None:
         assert (mine - theirs).norm() < 0.03 * mine.norm()
 
 
-class Rooms(TorchDispatchMode):
-    """Notes the shapes of the rooms that are made for layers."""
+class Held(TorchDispatchMode):
+    """How many numbers the results of operations hold at once, at most."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.shapes: list[tuple[int, ...]] = []
+        self.now = self.most = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.new_empty.default:
-            self.shapes.append(tuple(result.shape))
+        if isinstance(result, torch.Tensor) and result._base is None:
+            self.change(result.numel())
+            weakref.finalize(result, self.change, -result.numel())
         return result
 
+    def change(self, numbers: int) -> None:
+        self.now += numbers
+        self.most = max(self.most, self.now)
 
-def test_without_gradients_hidden_layers_share_the_room_of_a_block() -> None:
-    network = StackedMLP(generators([0, 1]), (5, 16, 2))
-    x = torch.randn(2, 2 * ROWS + 7, 5, generator=torch.Generator().manual_seed(0))
-    with Rooms() as kept:
+
+def test_without_gradients_only_the_hidden_layers_of_a_block_are_held() -> None:
+    network, rows, units = StackedMLP(generators([0, 1]), (5, 64, 2)), 4 * ROWS, 64
+    x = torch.randn(2, rows, 5, generator=torch.Generator().manual_seed(0))
+    with Held() as kept:
         result = network(x)
-    with Rooms() as shared, torch.no_grad():
+    with Held() as passing, torch.no_grad():
         again = network(x)
-    assert kept.shapes == [(2, 2 * ROWS + 7, 16), (2, 2 * ROWS + 7, 2)]
-    assert shared.shapes == [(2, ROWS, 16), (2, 2 * ROWS + 7, 2)]
     assert torch.equal(result, again)
+    assert kept.most > 2 * rows * units
+    assert passing.most < 3 * ROWS * units
 
 
 def test_dropout_is_the_same_without_gradients() -> None:

@@ -13,8 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tracrl.nets.dropout import compiled_slope
+
 ROWS = 1024
 """of a block: 256 units of them are a megabyte. A multiple of 8, so that blocks of masks begin with whole words"""
+
+NARROW = 16
+"""columns of a matrix that libraries multiply slowly unless it lies on its side"""
+FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
+"""oneDNN's x Wᵀ + b with an activation, which is not part of torch's promises"""
 
 
 @dataclass(frozen=True)
@@ -62,86 +69,106 @@ class _BlockedMLP(torch.autograd.Function):
     ) -> Tensor:
         multiplied = torch.bfloat16 if bf16 else x.dtype
         weights, biases = [w.to(multiplied) for w in parameters[0::2]], list(parameters[1::2])
-        if masks is None:  # what is kept of a hidden layer is rounded anyway: product, bias and activation in one place
-            biases[:-1] = [b.to(multiplied) for b in biases[:-1]]
-        networks, rows = len(weights[0]), x.shape[1]
+        biases[:-1] = [b.to(multiplied) for b in biases[:-1]]
+        source, networks, rows = x.to(multiplied), len(weights[0]), x.shape[1]
+        activation = "none" if masks is not None else "tanh" if tanh else "relu"
         kept = gradients and any(ctx.needs_input_grad)
-        # What the backward pass needs; without one, hidden layers share the memory of a single block.
-        held_rows = rows if kept else min(rows, ROWS)
-        hidden = [x.new_empty(networks, held_rows, w.shape[2], dtype=multiplied) for w in weights[:-1]]
-        # The kernel of dropout works in float32.
-        aside = bf16 and masks is not None
-        buffers = [x.new_empty(min(rows, ROWS), w.shape[2]) for w in weights[:-1]] if aside else None
+        hidden: list[Tensor] = []
         result = x.new_empty(networks, rows, weights[-1].shape[2])
         keys = [key.numpy() for key in masks.keys] if masks is not None else []
         for g in range(networks):
-            source, layers = x[g // members], [(w[g], b[g]) for w, b in zip(weights, biases, strict=True)]
+            layers = [(w[g], b[g]) for w, b in zip(weights, biases, strict=True)]
             for start in range(0, rows, ROWS):
-                stop = min(start + ROWS, rows)
-                held = slice(start, stop) if kept else slice(0, stop - start)
-                h = source[start:stop].to(multiplied)
+                h = source[g // members, start : start + ROWS]
                 for i, (weight, bias) in enumerate(layers[:-1]):
-                    to_keep = hidden[i][g, held]
-                    h = _affine(bias, h, weight, to_keep if buffers is None else buffers[i][: stop - start])
+                    h = _layer(h, weight, bias, activation)
                     if masks is not None:
-                        units = h.view(1, -1).numpy()
-                        masks.kernel(
-                            units, keys[i][g : g + 1], masks.threshold, (masks.first_row + start) * h.shape[1] // 8
-                        )
-                    else:
-                        h = h.tanh_() if tanh else h.relu_()
-                    h = h if buffers is None else to_keep.copy_(h)
-                weight, bias = layers[-1]
-                _affine(bias, h, weight, result[g, start:stop])
+                        first = (masks.first_row + start) * h.shape[1] // 8
+                        masks.kernel(_numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
+                    if kept:
+                        hidden.append(h)
+                _last_layer(h, *layers[-1], result[g, start : start + ROWS])
         ctx.members, ctx.tanh = members, tanh
-        ctx.save_for_backward(x, *weights, *hidden)
+        ctx.save_for_backward(source, *weights, *hidden)
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        count = (len(ctx.saved_tensors)) // 2
-        x, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
+        count = (len(ctx.needs_input_grad) - 6) // 2
+        source, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
         need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[6:])
-        of_x = torch.zeros_like(x) if need_x else None
-        of_weights = [torch.zeros_like(w, dtype=x.dtype) for w in weights] if need_layers else []
-        of_biases = [x.new_zeros(len(w), 1, w.shape[2]) for w in weights] if need_layers else []
-        rows, multiplied = x.shape[1], weights[0].dtype
-        # Slopes of one block of one network, in memory that all of them share and that stays in the cache.
-        slopes = [h.new_empty(min(rows, ROWS), h.shape[2]) for h in hidden]
+        kind = gradients[0].dtype
+        of_x = torch.empty_like(source, dtype=kind) if need_x else None
+        of_weights = [torch.empty_like(w, dtype=kind) for w in weights] if need_layers else []
+        of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights] if need_layers else []
+        left = iter(hidden)
         for g in range(len(weights[0])):
-            run = g // ctx.members
-            for start in range(0, rows, ROWS):
+            run, member = divmod(g, ctx.members)
+            for start in range(0, source.shape[1], ROWS):
                 part = slice(start, start + ROWS)
-                delta = gradients[0][g, part].to(multiplied)
-                for i in range(len(weights) - 1, -1, -1):
-                    before = hidden[i - 1][g, part] if i else x[run, part].to(multiplied)
+                delta = gradients[0][g, part].to(source.dtype)
+                inputs = [source[run, part], *(next(left) for _ in range(count - 1))]
+                for i in range(count - 1, -1, -1):
                     if need_layers:
-                        _add_product(of_weights[i][g], before.t(), delta)
-                        of_biases[i][g].add_(delta.sum(0, dtype=x.dtype))
+                        _product_of(inputs[i], delta, of_weights[i][g], added=start > 0)
+                        _assign(of_biases[i][g, 0], delta.sum(0), added=start > 0)
                     if i:
-                        delta = torch.mm(delta, weights[i][g].t(), out=slopes[i - 1][: len(delta)])
-                        _times_slope(delta, before, ctx.tanh)
+                        delta = _times_slope(_layer(delta, weights[i][g].t()), inputs[i], ctx.tanh)
                     elif of_x is not None:
-                        _add_product(of_x[run, part], delta, weights[0][g].t())
+                        _assign(of_x[run, part], _layer(delta, weights[0][g].t()), added=member > 0)
         of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
-        return of_x, None, None, None, None, None, *(of_layers or [None] * (2 * len(weights)))
+        return of_x, None, None, None, None, None, *(of_layers or [None] * (2 * count))
 
 
-def _affine(bias: Tensor, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-    """x W + b; where the product is in another precision than the bias, it is added as it is."""
-    return torch.addmm(bias, x, weight, out=out) if x.dtype == bias.dtype else torch.add(bias, x @ weight, out=out)
+def _layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+    """activation(x W + b): product, bias and activation in one pass where oneDNN is there."""
+    if FUSED is not None:
+        return FUSED(x, weight.t(), None if bias is None else bias[0], activation, [], "")
+    result = torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+    return result.relu_() if activation == "relu" else result.tanh_() if activation == "tanh" else result
 
 
-def _add_product(to: Tensor, a: Tensor, b: Tensor) -> None:
-    if to.dtype == a.dtype:
-        to.addmm_(a, b)
+def _last_layer(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
+    """x W + b, in float32 from the product on. Libraries want a narrow W lying on its side."""
+    weight = weight.t().contiguous().t() if 1 < weight.shape[1] < NARROW else weight
+    if x.dtype == bias.dtype:
+        torch.addmm(bias, x, weight, out=out)
     else:
-        to.add_(a @ b)
+        torch.add(bias, x @ weight, out=out)
 
 
-def _times_slope(gradient: Tensor, result: Tensor, tanh: bool) -> None:
+def _product_of(x: Tensor, delta: Tensor, to: Tensor, added: bool) -> None:
+    """The gradient of a layer's weights, xᵀ δ; ``added`` to what is there, or in its place."""
+    if 1 < delta.shape[1] < NARROW:
+        _assign(to, (delta.t() @ x).t(), added)
+    elif to.dtype != x.dtype:
+        _assign(to, x.t() @ delta, added)
+    elif added:
+        to.addmm_(x.t(), delta)
+    else:
+        torch.mm(x.t(), delta, out=to)
+
+
+def _assign(to: Tensor, value: Tensor, added: bool) -> None:
+    if added:
+        to.add_(value)
+    else:
+        to.copy_(value)
+
+
+def _times_slope(gradient: Tensor, result: Tensor, tanh: bool) -> Tensor:
     """In place: times the slope of the activation, which its result tells."""
     if tanh:
-        torch.ops.aten.tanh_backward.grad_input(gradient, result, grad_input=gradient)
-    else:
+        return torch.ops.aten.tanh_backward.grad_input(gradient, result, grad_input=gradient)
+    kernel = compiled_slope() if gradient.dtype == torch.bfloat16 else None
+    if kernel is None:
         torch.ops.aten.threshold_backward.grad_input(gradient, result, 0, grad_input=gradient)
+    else:
+        kernel(_numbers(gradient), _numbers(result))
+    return gradient
+
+
+def _numbers(x: Tensor) -> Any:
+    """For compiled kernels, flat; bfloat16 as the integers that have its bits: their signs are the same."""
+    flat = x.view(-1)
+    return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
