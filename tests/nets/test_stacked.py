@@ -79,9 +79,9 @@ def test_adam_restarts_from_nothing() -> None:
 
 @pytest.mark.parametrize("units", [16, 13])
 def test_in_blocks_with_dropout_it_is_the_plain_network(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1100 rows are two whole blocks and a part of one."""
+    """2601 rows are three blocks, the last one shorter."""
     network = StackedMLP(generators([0, 1]), (3, units, units, 2), dropout=0.25, output=torch.tanh)
-    x = torch.randn(2, 1100, 3)
+    x = torch.randn(2, 2601, 3)
 
     def result() -> tuple[torch.Tensor, ...]:
         out = network(x, lambda stream: random.keys(torch.tensor([0, 1]), torch.tensor(4), stream))

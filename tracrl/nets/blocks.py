@@ -6,6 +6,7 @@ and the same again backwards. Taken in blocks the same products run about twice 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 from tracrl.nets.dropout import compiled_slope
 
 ROWS = 1024
-"""of a block: 256 units of them are a megabyte. A multiple of 8, so that blocks of masks begin with whole words"""
+"""of a block, about: 256 units of them are a megabyte"""
 
 NARROW = 16
 """columns of a matrix that libraries multiply slowly unless it lies on its side"""
@@ -70,24 +71,26 @@ class _BlockedMLP(torch.autograd.Function):
         multiplied = torch.bfloat16 if bf16 else x.dtype
         weights, biases = [w.to(multiplied) for w in parameters[0::2]], list(parameters[1::2])
         biases[:-1] = [b.to(multiplied) for b in biases[:-1]]
-        source, networks, rows = x.to(multiplied), len(weights[0]), x.shape[1]
+        source, rows, outputs = x.to(multiplied), x.shape[1], weights[-1].shape[2]
         activation = "none" if masks is not None else "tanh" if tanh else "relu"
         kept = gradients and any(ctx.needs_input_grad)
         hidden: list[Tensor] = []
-        result = x.new_empty(networks, rows, weights[-1].shape[2])
+        result = x.new_empty(len(weights[0]), rows, outputs)
         keys = [key.numpy() for key in masks.keys] if masks is not None else []
-        for g in range(networks):
-            layers = [(w[g], b[g]) for w, b in zip(weights, biases, strict=True)]
-            for start in range(0, rows, ROWS):
-                h = source[g // members, start : start + ROWS]
-                for i, (weight, bias) in enumerate(layers[:-1]):
-                    h = _layer(h, weight, bias, activation)
+        lying = weights[-1].transpose(1, 2).contiguous().transpose(1, 2) if 1 < outputs < NARROW else weights[-1]
+        layers = [list(zip(w, b, strict=True)) for w, b in zip([*weights[:-1], lying], biases, strict=True)]
+        size = block_size(rows)
+        for g, (of_run, out) in enumerate(zip(_each(source, members), result, strict=True)):
+            for start in range(0, rows, size):
+                h = of_run[start : start + size]
+                for i, of_layer in enumerate(layers[:-1]):
+                    h = _layer(h, *of_layer[g], activation)
                     if masks is not None:
                         first = (masks.first_row + start) * h.shape[1] // 8
                         masks.kernel(_numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
                     if kept:
                         hidden.append(h)
-                _last_layer(h, *layers[-1], result[g, start : start + ROWS])
+                _last_layer(h, *layers[-1][g], out[start : start + size])
         ctx.members, ctx.tanh = members, tanh
         ctx.save_for_backward(source, *weights, *hidden)
         return result
@@ -101,23 +104,37 @@ class _BlockedMLP(torch.autograd.Function):
         of_x = torch.empty_like(source, dtype=kind) if need_x else None
         of_weights = [torch.empty_like(w, dtype=kind) for w in weights] if need_layers else []
         of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights] if need_layers else []
-        left = iter(hidden)
-        for g in range(len(weights[0])):
-            run, member = divmod(g, ctx.members)
-            for start in range(0, source.shape[1], ROWS):
-                part = slice(start, start + ROWS)
-                delta = gradients[0][g, part].to(source.dtype)
-                inputs = [source[run, part], *(next(left) for _ in range(count - 1))]
+        to_weights, to_biases = [list(w) for w in of_weights], [list(b.squeeze(1)) for b in of_biases]
+        turned = [list(w.transpose(1, 2)) for w in weights]
+        left, slopes, size = iter(hidden), gradients[0].to(source.dtype), block_size(source.shape[1])
+        for g, (of_run, of_result) in enumerate(zip(_each(source, ctx.members), slopes, strict=True)):
+            for start in range(0, source.shape[1], size):
+                part = slice(start, start + size)
+                delta = of_result[part]
+                inputs = [of_run[part], *itertools.islice(left, count - 1)]
                 for i in range(count - 1, -1, -1):
                     if need_layers:
-                        _product_of(inputs[i], delta, of_weights[i][g], added=start > 0)
-                        _assign(of_biases[i][g, 0], delta.sum(0), added=start > 0)
+                        _product_of(inputs[i], delta, to_weights[i][g], added=start > 0)
+                        _assign(to_biases[i][g], delta.sum(0), added=start > 0)
                     if i:
-                        delta = _times_slope(_layer(delta, weights[i][g].t()), inputs[i], ctx.tanh)
+                        delta = _times_slope(_layer(delta, turned[i][g]), inputs[i], ctx.tanh)
                     elif of_x is not None:
-                        _assign(of_x[run, part], _layer(delta, weights[0][g].t()), added=member > 0)
+                        run, member = divmod(g, ctx.members)
+                        _assign(of_x[run, part], _layer(delta, turned[0][g]), added=member > 0)
         of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
         return of_x, None, None, None, None, None, *(of_layers or [None] * (2 * count))
+
+
+def block_size(rows: int) -> int:
+    """Rows of each block but the last: nearly equal ones, about ``ROWS``, and a multiple of 8, so that blocks of masks
+    begin with whole words."""
+    blocks = max(1, round(rows / ROWS))
+    return max(8, -(-rows // (8 * blocks)) * 8)
+
+
+def _each(of_runs: Tensor, members: int) -> list[Tensor]:
+    """(rows, size) of each network: those of its run."""
+    return [of_run for of_run in of_runs for _ in range(members)]
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
@@ -129,8 +146,7 @@ def _layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
 
 
 def _last_layer(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
-    """x W + b, in float32 from the product on. Libraries want a narrow W lying on its side."""
-    weight = weight.t().contiguous().t() if 1 < weight.shape[1] < NARROW else weight
+    """x W + b, in float32 from the product on."""
     if x.dtype == bias.dtype:
         torch.addmm(bias, x, weight, out=out)
     else:
