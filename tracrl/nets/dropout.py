@@ -58,15 +58,7 @@ def compiled_kernel() -> Callable[[Any, Any, int, int], None] | None:
         import numpy as np
     except ImportError:
         return None
-    gamma, mix_1, mix_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-    u64 = np.uint64
-
-    @numba.njit(inline="always")
-    def draw(start: Any, i: int) -> Any:
-        z = (start ^ u64(i)) * gamma
-        z = (z ^ (z >> u64(30))) * mix_1
-        z = (z ^ (z >> u64(27))) * mix_2
-        return z ^ (z >> u64(31))
+    draw, u64 = _compiled_draw(), np.uint64
 
     @numba.njit(nogil=True)
     def kernel(hidden: Any, key: Any, threshold: Any, first: Any) -> None:
@@ -87,6 +79,81 @@ def compiled_kernel() -> Callable[[Any, Any, int, int], None] | None:
                 row[count - count % 8 + j] = value if keep and value > zero else zero
 
     return kernel
+
+
+def scaled_dropout(x: Tensor, key: Tensor, threshold: int) -> Tensor:
+    """0 with probability ``threshold`` / 256, else x / (1 − that). ``x`` is (R, …), ``key`` (R,)."""
+    kernel = compiled_scaling() if x.device.type == "cpu" else None
+    if kernel is not None:
+        return _ScaledDropout.apply(x, key, threshold, kernel)  # type: ignore[no-untyped-call]
+    kept = random.random_bytes(key, x[0].numel()).view(x.shape) >= threshold
+    return x * (kept * (256 / (256 - threshold)))
+
+
+class _ScaledDropout(torch.autograd.Function):
+    """By a compiled kernel, which draws the mask again for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, key: Tensor, threshold: int, kernel: Callable[..., None]) -> Tensor:
+        ctx.key, ctx.threshold, ctx.kernel = key, threshold, kernel
+        result = torch.empty(x.shape, dtype=torch.float32)
+        flat = x.detach().float().contiguous().view(len(key), -1)
+        kernel(flat.numpy(), key.numpy(), threshold, result.view(len(key), -1).numpy())
+        return result.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _ScaledDropout.forward(ctx, gradients[0], ctx.key, ctx.threshold, ctx.kernel), None, None, None
+
+
+@functools.cache
+def compiled_scaling() -> Callable[[Any, Any, int, Any], None] | None:
+    """``kernel(x (R, units), key (R,), threshold, result (R, units))``, or None where Numba is not installed."""
+    try:
+        import numba
+        import numpy as np
+    except ImportError:
+        return None
+    draw, u64 = _compiled_draw(), np.uint64
+
+    @numba.njit(nogil=True)
+    def kernel(x: Any, key: Any, threshold: Any, result: Any) -> None:
+        runs, count = x.shape
+        limit, zero = u64(threshold), np.float32(0)
+        weight = np.float32(256 / (256 - threshold))
+        for r in range(runs):
+            row, out, start = x[r], result[r], u64(key[r])
+            for i in range(count // 8):
+                z = draw(start, i)
+                for j in range(8):
+                    keep = ((z >> u64(8 * j)) & u64(255)) >= limit
+                    out[8 * i + j] = row[8 * i + j] * weight if keep else zero
+            z = draw(start, count // 8)
+            for j in range(count % 8):
+                keep = ((z >> u64(8 * j)) & u64(255)) >= limit
+                at = count - count % 8 + j
+                out[at] = row[at] * weight if keep else zero
+
+    return kernel
+
+
+@functools.cache
+def _compiled_draw() -> Any:
+    """(key, position) → 64 random bits, those of :func:`tracrl.nets.random.bits`, for compiled kernels."""
+    import numba
+    import numpy as np
+
+    gamma, mix_1, mix_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+    u64 = np.uint64
+
+    @numba.njit(inline="always")
+    def draw(start: Any, i: int) -> Any:
+        z = (start ^ u64(i)) * gamma
+        z = (z ^ (z >> u64(30))) * mix_1
+        z = (z ^ (z >> u64(27))) * mix_2
+        return z ^ (z >> u64(31))
+
+    return draw
 
 
 @functools.cache

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from tracrl.nets import random
+from tracrl.nets.dropout import scaled_dropout
+from tracrl.nets.gelu import gelu
 from tracrl.nets.stacked import gpu_product
 
 STD = 0.02  # of all first weights
@@ -69,7 +70,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, dropout: Dropout) -> Tensor:
         x = x + dropout(self.attend(self.attention_norm(x), dropout), 1)
-        hidden = nn.functional.gelu(self.widen(self.mlp_norm(x)), approximate="tanh")
+        hidden = gelu(self.widen(self.mlp_norm(x)))
         return x + dropout(self.narrow(hidden), 2)
 
     def attend(self, x: Tensor, dropout: Dropout) -> Tensor:
@@ -85,9 +86,10 @@ class Block(nn.Module):
         if not dropout.active:
             together = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         else:
-            scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
-            later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
-            share = scores.masked_fill(later, -torch.inf).softmax(-1)
+            hidden = query.new_full((tokens, tokens), -torch.inf).triu(1)
+            scaled, turned = query * (width // self.heads) ** -0.5, key.transpose(-2, -1)
+            scores = torch.baddbmm(hidden, scaled.flatten(0, 1), turned.flatten(0, 1)).view(*query.shape[:3], tokens)
+            share = scores.softmax(-1)
             together = dropout(share.view(runs, sequences, self.heads, tokens, tokens), 0).view_as(share) @ value
         return self.attended(together.transpose(1, 2).reshape(runs, sequences, tokens, width))
 
@@ -106,8 +108,7 @@ class Dropout:
     def __call__(self, x: Tensor, stream: int) -> Tensor:
         if self.keys is None or self.dropped == 0:
             return x
-        kept = random.random_bytes(self.keys(self.first_stream + stream), x[0].numel()).view(x.shape) >= self.dropped
-        return x * (kept * (256 / (256 - self.dropped)))
+        return scaled_dropout(x, self.keys(self.first_stream + stream), self.dropped)
 
 
 class StackedGPT(nn.Module):
