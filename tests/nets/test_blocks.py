@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracrl.nets import random
-from tracrl.nets.blocks import ROWS
+from tracrl.nets import blocks, random
+from tracrl.nets.blocks import ROWS, affine
 from tracrl.nets.stacked import StackedMLP, generators
 
 
@@ -121,3 +121,33 @@ def test_frozen_weights_need_no_gradients() -> None:
     assert torch.equal(usual, frozen)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(network(x, frozen=True).sum(), list(network.parameters()))
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 24])
+def test_affine_is_the_plain_product(outputs: int) -> None:
+    """Wide and narrow ones, and in bfloat16 to its eight bits."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(s, generator=generator) for s in ((2, 40, 16), (2, 16, outputs), (2, 1, outputs)))
+    inputs = [t.requires_grad_() for t in (x, weight, bias)]
+    wanted = torch.randn(2, 40, outputs, generator=generator)
+    plain = torch.baddbmm(bias, x, weight)
+    for bf16, tolerance in ((False, 1e-5), (True, 3e-2)):
+        result = affine(x, weight, bias, bf16)
+        assert result.dtype == (torch.bfloat16 if bf16 else torch.float32)
+        found = [result, *torch.autograd.grad((result * wanted).sum(), inputs)]
+        expected = [plain, *torch.autograd.grad((plain * wanted).sum(), inputs, retain_graph=True)]
+        for mine, theirs in zip(found, expected, strict=True):
+            assert (mine - theirs).norm() < tolerance * theirs.norm()
+
+
+def test_without_onednn_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, results = torch.randn(2, 50, 5, generator=torch.Generator().manual_seed(0)), []
+    for hidden in ("relu", "tanh"):
+        network = StackedMLP(generators([0, 1]), (5, 16, 12, 2), hidden=hidden)  # type: ignore[arg-type]
+        for fused in (blocks.FUSED, None):
+            with monkeypatch.context() as patch:
+                patch.setattr(blocks, "FUSED", fused)
+                result = network(x)
+                results.append((result, *torch.autograd.grad(result.square().sum(), list(network.parameters()))))
+        for mine, theirs in zip(*results[-2:], strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-5)

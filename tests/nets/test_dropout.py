@@ -64,3 +64,36 @@ def test_the_gradient_passes_where_a_unit_was_kept(key: torch.Tensor, dtype: tor
     weights = torch.randn_like(result)
     (gradient,) = torch.autograd.grad((result * weights).sum(), hidden)
     assert torch.equal(gradient, torch.where(result > 0, weights, 0))
+
+
+@pytest.mark.parametrize("units", [24, 13])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_scaled_dropout_by_the_kernel_is_the_plain_one(
+    units: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = random.keys(torch.tensor([0, 1]), torch.tensor(4), 0)
+    x = torch.randn(2, 5, units, generator=torch.Generator().manual_seed(0)).to(kind).requires_grad_()
+    pairs = []
+    for compiled in (True, False):
+        if not compiled:
+            monkeypatch.setattr(dropout, "compiled_scaling", lambda: None)
+        result = dropout.scaled_dropout(x, key, 64)
+        pairs.append((result, *torch.autograd.grad(result.square().sum(), [x])))
+    for fast, plain in zip(*pairs, strict=True):
+        assert fast.dtype == plain.dtype
+        assert torch.allclose(fast, plain, rtol=1e-6 if kind == torch.float32 else 1e-2)
+        assert (fast == 0).any()
+        assert (fast != 0).any()
+
+
+def test_masks_of_bfloat16_are_those_of_float32() -> None:
+    kernel = dropout.compiled_kernel()
+    if kernel is None:
+        pytest.skip("Numba is not installed")
+    key = random.keys(torch.tensor([3]), torch.tensor(4), 0).numpy()
+    rounded = torch.randn(1, 133, generator=torch.Generator().manual_seed(0)).bfloat16()
+    exact = rounded.float()
+    kernel(rounded.view(torch.int16).numpy(), key, 64, 2)
+    kernel(exact.numpy(), key, 64, 2)
+    assert torch.equal(rounded.float(), exact)
+    assert 0 < (exact == 0).sum() < exact.numel()

@@ -59,6 +59,8 @@ class CDT(Method):
     optimises: ClassVar[str] = "the likelihood of logged actions given the return and the cost still to come"
     depends_on_limit: ClassVar[bool] = False
     has_bf16: ClassVar[bool] = True
+    numbers_a_row: ClassVar[int] = 5
+    runs_apart_on_cpus: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "entropy", "temperature", "cost_loss")
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 2_000, "batch_size": 64, "width": 64, "layers": 2, "heads": 4, "lr": 1e-3}

@@ -137,6 +137,38 @@ def _each(of_runs: Tensor, members: int) -> list[Tensor]:
     return [of_run for of_run in of_runs for _ in range(members)]
 
 
+def affine(x: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:
+    """x W + b for each run: (R, rows, in), (R, in, out), (R, 1, out) → (R, rows, out), in bfloat16 where asked for."""
+    return _Affine.apply(x, weight, bias, bf16)  # type: ignore[no-untyped-call]
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, bf16: bool) -> Tensor:
+        kind = torch.bfloat16 if bf16 else weight.dtype
+        ctx.kinds = x.dtype, weight.dtype
+        x, weight = x.to(kind), weight.to(kind)
+        ctx.save_for_backward(x, weight)
+        return _stacked([_layer(*of_run) for of_run in zip(x, weight, bias.to(kind), strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        delta, (kind_of_x, kind) = gradients[0].to(weight.dtype), ctx.kinds
+        of_weight = torch.empty_like(weight, dtype=kind)
+        for of_run in zip(x, delta, of_weight, strict=True):
+            _product_of(*of_run, added=False)
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            turned = weight.transpose(1, 2)
+            of_x = _stacked([_layer(*of_run) for of_run in zip(delta, turned, strict=True)]).to(kind_of_x)
+        return of_x, of_weight, delta.sum(1, keepdim=True).to(kind), None
+
+
+def _stacked(results: Sequence[Tensor]) -> Tensor:
+    return results[0][None] if len(results) == 1 else torch.stack(list(results))
+
+
 def _layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
     """activation(x W + b): product, bias and activation in one pass where oneDNN is there."""
     if FUSED is not None:

@@ -82,7 +82,7 @@ def compiled_kernel() -> Callable[[Any, Any, int, int], None] | None:
 
 
 def scaled_dropout(x: Tensor, key: Tensor, threshold: int) -> Tensor:
-    """0 with probability ``threshold`` / 256, else x / (1 − that). ``x`` is (R, …), ``key`` (R,)."""
+    """0 with probability ``threshold`` / 256, else x / (1 − that), in float32. ``x`` is (R, …), ``key`` (R,)."""
     kernel = compiled_scaling() if x.device.type == "cpu" else None
     if kernel is not None:
         return _ScaledDropout.apply(x, key, threshold, kernel)  # type: ignore[no-untyped-call]
@@ -95,15 +95,19 @@ class _ScaledDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, key: Tensor, threshold: int, kernel: Callable[..., None]) -> Tensor:
-        ctx.key, ctx.threshold, ctx.kernel = key, threshold, kernel
-        result = torch.empty(x.shape, dtype=torch.float32)
-        flat = x.detach().float().contiguous().view(len(key), -1)
-        kernel(flat.numpy(), key.numpy(), threshold, result.view(len(key), -1).numpy())
-        return result.to(x.dtype)
+        ctx.settings, ctx.kind = (key, threshold, kernel), x.dtype
+        return _scaled(x, *ctx.settings)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return _ScaledDropout.forward(ctx, gradients[0], ctx.key, ctx.threshold, ctx.kernel), None, None, None
+        return _scaled(gradients[0], *ctx.settings).to(ctx.kind), None, None, None
+
+
+def _scaled(x: Tensor, key: Tensor, threshold: int, kernel: Callable[..., None]) -> Tensor:
+    flat = x.detach().float().contiguous().view(len(key), -1)
+    result = torch.empty_like(flat)
+    kernel(flat.numpy(), key.numpy(), threshold, result.numpy())
+    return result.view(x.shape)
 
 
 @functools.cache

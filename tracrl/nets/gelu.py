@@ -48,7 +48,7 @@ def compiled_kernels() -> tuple[Callable[[Any, Any], None], Callable[[Any, Any, 
     except ImportError:
         return None
     f32 = np.float32
-    # tanh as the quotient of two polynomials, right to the last digits of float32 (Eigen's); constant from 7.9 on.
+    # tanh as the quotient of two polynomials, right to the last digits of float32 (Eigen's); 1 from 7.9 on.
     above = [f32(c) for c in (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08,
                               -8.60467152213735e-11, 2.00018790482477e-13, -2.76076847742355e-16)]  # fmt: skip
     below = [f32(c) for c in (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)]

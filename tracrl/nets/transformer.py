@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from tracrl.nets.blocks import affine
 from tracrl.nets.dropout import scaled_dropout
 from tracrl.nets.gelu import gelu
 from tracrl.nets.stacked import gpu_product
@@ -35,6 +36,8 @@ class Affine(nn.Module):
         flat = x.flatten(1, -2)
         if x.is_cuda:
             result = gpu_product(flat, self.weight) + self.bias
+        elif self.weight.dtype == torch.float32:
+            result = affine(flat, self.weight, self.bias, torch.is_autocast_enabled("cpu"))
         else:
             result = torch.baddbmm(self.bias, flat, self.weight)
         return result.view(*x.shape[:-1], -1)
