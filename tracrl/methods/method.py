@@ -100,7 +100,7 @@ class Method(ABC):
     numbers_a_row: ClassVar[int] = 0
     """what each run keeps of its own for every logged row"""
     runs_apart_on_cpus: ClassVar[bool] = False
-    """whether a stack is computed run by run there, where what one run holds is already more than a cache"""
+    """whether a stack is computed run by run there: where what one run holds is already more than a cache"""
     same_cost: ClassVar[Sequence[str]] = ("updates", "lr", "warmup", "alpha", "gamma")
     """settings that change what is learnt and not what an update costs"""
     scaled: ClassVar[Sequence[str]] = ()

@@ -6,8 +6,11 @@ and the same again backwards. Taken in blocks the same products run about twice 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +22,8 @@ from tracrl.nets.dropout import compiled_slope
 ROWS = 1024
 """of a block, about: 256 units of them are a megabyte"""
 
+FEWEST_ROWS = 128
+"""that are worth a thread of their own"""
 NARROW = 16
 """columns of a matrix that libraries multiply slowly unless it lies on its side"""
 FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
@@ -44,16 +49,19 @@ def blocked_mlp(
     tanh: bool,
     masks: Masks | None = None,
     bf16: bool = False,
+    threads: int | None = None,
 ) -> Tensor:
     """(R, rows, in) → (R · members, rows, out) through layers (R · members, in, out) and (R · members, 1, out).
 
     Between layers is a ReLU, a ReLU with dropout, or a tanh. Differentiable once, in x and in the layers. With ``bf16``
-    what is multiplied is in bfloat16, for which newer processors have instructions of their own.
+    what is multiplied is in bfloat16, for which newer processors have instructions of their own. ``threads`` share the
+    rows out between them, each computing by itself; None: as many as torch would use.
     """
     parameters = (t for layer in layers for t in layer)
     # Inside a function's forward pass gradients are always off: whether they are asked for is known only here.
     kept = torch.is_grad_enabled()
-    return _BlockedMLP.apply(x, members, tanh, masks, bf16, kept, *parameters)  # type: ignore[no-untyped-call]
+    threads = torch.get_num_threads() if threads is None else threads
+    return _BlockedMLP.apply(x, members, tanh, masks, bf16, kept, threads, *parameters)  # type: ignore[no-untyped-call]
 
 
 class _BlockedMLP(torch.autograd.Function):
@@ -66,6 +74,7 @@ class _BlockedMLP(torch.autograd.Function):
         masks: Masks | None,
         bf16: bool,
         gradients: bool,
+        threads: int,
         *parameters: Tensor,
     ) -> Tensor:
         multiplied = torch.bfloat16 if bf16 else x.dtype
@@ -74,62 +83,96 @@ class _BlockedMLP(torch.autograd.Function):
         source, rows, outputs = x.to(multiplied), x.shape[1], weights[-1].shape[2]
         activation = "none" if masks is not None else "tanh" if tanh else "relu"
         kept = gradients and any(ctx.needs_input_grad)
-        hidden: list[Tensor] = []
         result = x.new_empty(len(weights[0]), rows, outputs)
         keys = [key.numpy() for key in masks.keys] if masks is not None else []
         lying = weights[-1].transpose(1, 2).contiguous().transpose(1, 2) if 1 < outputs < NARROW else weights[-1]
         layers = [list(zip(w, b, strict=True)) for w, b in zip([*weights[:-1], lying], biases, strict=True)]
-        size = block_size(rows)
-        for g, (of_run, out) in enumerate(zip(_each(source, members), result, strict=True)):
-            for start in range(0, rows, size):
-                h = of_run[start : start + size]
-                for i, of_layer in enumerate(layers[:-1]):
-                    h = _layer(h, *of_layer[g], activation)
-                    if masks is not None:
-                        first = (masks.first_row + start) * h.shape[1] // 8
-                        masks.kernel(_numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
-                    if kept:
-                        hidden.append(h)
-                _last_layer(h, *layers[-1][g], out[start : start + size])
-        ctx.members, ctx.tanh = members, tanh
-        ctx.save_for_backward(source, *weights, *hidden)
+
+        def work(blocks: Sequence[slice]) -> list[Tensor]:
+            hidden: list[Tensor] = []
+            for g, (of_run, out) in enumerate(zip(_each(source, members), result, strict=True)):
+                for block in blocks:
+                    h = of_run[block]
+                    for i, of_layer in enumerate(layers[:-1]):
+                        h = _layer(h, *of_layer[g], activation)
+                        if masks is not None:
+                            first = (masks.first_row + block.start) * h.shape[1] // 8
+                            masks.kernel(_numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
+                        if kept:
+                            hidden.append(h)
+                    _last_layer(h, *layers[-1][g], out[block])
+            return hidden
+
+        ctx.members, ctx.tanh, ctx.shares = members, tanh, shares(rows, threads)
+        hidden = _side_by_side(work, [(share,) for share in ctx.shares])
+        ctx.save_for_backward(source, *weights, *itertools.chain(*hidden))
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        count = (len(ctx.needs_input_grad) - 6) // 2
+        count, members = (len(ctx.needs_input_grad) - 7) // 2, ctx.members
         source, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
-        need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[6:])
-        kind = gradients[0].dtype
+        need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[7:])
+        kind, slopes = gradients[0].dtype, gradients[0].to(source.dtype)
         of_x = torch.empty_like(source, dtype=kind) if need_x else None
-        of_weights = [torch.empty_like(w, dtype=kind) for w in weights] if need_layers else []
-        of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights] if need_layers else []
-        to_weights, to_biases = [list(w) for w in of_weights], [list(b.squeeze(1)) for b in of_biases]
         turned = [list(w.transpose(1, 2)) for w in weights]
-        left, slopes, size = iter(hidden), gradients[0].to(source.dtype), block_size(source.shape[1])
-        for g, (of_run, of_result) in enumerate(zip(_each(source, ctx.members), slopes, strict=True)):
-            for start in range(0, source.shape[1], size):
-                part = slice(start, start + size)
-                delta = of_result[part]
-                inputs = [of_run[part], *itertools.islice(left, count - 1)]
-                for i in range(count - 1, -1, -1):
-                    if need_layers:
-                        _product_of(inputs[i], delta, to_weights[i][g], added=start > 0)
-                        _assign(to_biases[i][g], delta.sum(0), added=start > 0)
-                    if i:
-                        delta = _times_slope(_layer(delta, turned[i][g]), inputs[i], ctx.tanh)
-                    elif of_x is not None:
-                        run, member = divmod(g, ctx.members)
-                        _assign(of_x[run, part], _layer(delta, turned[0][g]), added=member > 0)
-        of_layers = [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
-        return of_x, None, None, None, None, None, *(of_layers or [None] * (2 * count))
+
+        def work(blocks: Sequence[slice], held: Iterator[Tensor]) -> list[Tensor]:
+            """The gradients of weights and biases over these rows, those of x in their place."""
+            of_weights = [torch.empty_like(w, dtype=kind) for w in weights] if need_layers else []
+            of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights] if need_layers else []
+            to_weights, to_biases = [list(w) for w in of_weights], [list(b.squeeze(1)) for b in of_biases]
+            for g, (of_run, of_result) in enumerate(zip(_each(source, members), slopes, strict=True)):
+                for block in blocks:
+                    delta, later = of_result[block], block is not blocks[0]
+                    inputs = [of_run[block], *itertools.islice(held, count - 1)]
+                    for i in range(count - 1, -1, -1):
+                        if need_layers:
+                            _product_of(inputs[i], delta, to_weights[i][g], added=later)
+                            _assign(to_biases[i][g], delta.sum(0), added=later)
+                        if i:
+                            delta = _times_slope(_layer(delta, turned[i][g]), inputs[i], ctx.tanh)
+                        elif of_x is not None:
+                            run, member = divmod(g, members)
+                            _assign(of_x[run, block], _layer(delta, turned[0][g]), added=member > 0)
+            return [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
+
+        left, each = iter(hidden), len(weights[0]) * (count - 1)
+        held = [list(itertools.islice(left, each * len(share))) for share in ctx.shares]
+        done = _side_by_side(work, [(share, iter(h)) for share, h in zip(ctx.shares, held, strict=True)])
+        for more in done[1:] if need_layers else ():
+            torch._foreach_add_(done[0], more)
+        of_layers: Sequence[Tensor | None] = done[0] or [None] * (2 * count)
+        return of_x, None, None, None, None, None, None, *of_layers
 
 
-def block_size(rows: int) -> int:
-    """Rows of each block but the last: nearly equal ones, about ``ROWS``, and a multiple of 8, so that blocks of masks
-    begin with whole words."""
-    blocks = max(1, round(rows / ROWS))
-    return max(8, -(-rows // (8 * blocks)) * 8)
+def shares(rows: int, threads: int) -> list[list[slice]]:
+    """The blocks that each thread takes: nearly equal ones, of about ``ROWS`` rows, that begin at multiples of 8, so
+    that blocks of masks begin with whole words."""
+    threads = min(threads, max(1, rows // FEWEST_ROWS))
+    blocks = threads * max(1, round(rows / (threads * ROWS)))
+    size = max(8, -(-rows // (8 * blocks)) * 8)
+    found = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+    each = -(-len(found) // threads)
+    return [found[i : i + each] for i in range(0, len(found), each)]
+
+
+def _side_by_side(work: Callable[..., list[Tensor]], of_shares: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
+    """``work`` on each share, in threads of their own that do not wait for each other in every product."""
+    if len(of_shares) == 1:
+        return [work(*of_shares[0])]
+
+    def alone(of_share: tuple[Any, ...]) -> list[Tensor]:
+        torch.set_num_threads(1)  # of this thread
+        with torch.no_grad():
+            return work(*of_share)
+
+    return list(_threads().map(alone, of_shares))
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")
 
 
 def _each(of_runs: Tensor, members: int) -> list[Tensor]:

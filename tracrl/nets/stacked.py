@@ -80,6 +80,8 @@ class StackedMLP(nn.Module):
         self.hidden = hidden
         self.output = output
         self.members = members
+        self.threads: int | None = None
+        """that share its rows out on a CPU; None: as many as torch would use"""
         self.dropped = round(dropout * 256)
 
     def forward(
@@ -128,7 +130,7 @@ class StackedMLP(nn.Module):
             layers = [layers[0], *((weight * scale, bias) for weight, bias in layers[1:])]
         flat = [(weight.flatten(0, -3), bias.flatten(0, -3)) for weight, bias in layers]
         bf16 = torch.is_autocast_enabled("cpu")
-        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks, bf16)
+        result = blocked_mlp(x, flat, self.members or 1, self.hidden == "tanh", masks, bf16, self.threads)
         if self.members is not None:
             result = result.view(-1, self.members, *result.shape[1:])
         return result if self.output is None else self.output(result)

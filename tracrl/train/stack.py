@@ -23,6 +23,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.units import Units, standardised
 from tracrl.errors import TracrlError
 from tracrl.methods.method import ActivationBudget, Compute, Learner, Method, RunSpec
+from tracrl.nets.stacked import StackedMLP
 from tracrl.policies.base import Policy
 from tracrl.train.graphs import RecordedUpdates
 
@@ -79,7 +80,9 @@ class Stack:
         self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         each = max(1, cores // parts)
         if device.type == "cpu":
-            torch.set_num_threads(each)
+            # Networks share their rows out between threads by themselves. All else is small: torch's own threads would
+            # wait for each other more than they do.
+            torch.set_num_threads(each if method.runs_apart_on_cpus else 1)
             _keep_freed_memory()
         else:  # read at a process's first product
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACES)
@@ -89,10 +92,16 @@ class Stack:
         except BaseException:  # data that a learner refuses
             torch.set_num_threads(self._threads_before)
             raise
+        for learner in self.learners if device.type == "cpu" else ():
+            for network in learner.modules():
+                if isinstance(network, StackedMLP):
+                    network.threads = each
         workers = min(parts, cores) if method.runs_apart_on_cpus else parts
         # Some of torch's libraries have a number of threads for each thread that calls them.
         self._workers = (
-            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(each,)) if parts > 1 else None
+            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),))
+            if parts > 1
+            else None
         )
         self._recorded = RecordedUpdates(self.learners[0]) if device.type == "cuda" else None
         self._tf32_before = torch.backends.cuda.matmul.allow_tf32
