@@ -15,6 +15,7 @@ from tracrl.methods.cdt import CDT
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 from tracrl.methods.trac_any import TraCAny
+from tracrl.train import graphs
 from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
 
@@ -27,6 +28,23 @@ TOLD_X = replace(ANY, least_x=10.0)
 FUSED = CDT(batch_size=8, context=4, width=32, layers=2, heads=2, dropout=0.1, warmup=1, lr=1e-3)
 """sizes that the kernel of attention takes"""
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short a training is."""
+    monkeypatch.setattr(graphs, "COMPILED_FROM", 0)
+
+
+@pytest.mark.parametrize("method", [BC, FUSED], ids=label)
+def test_compiled_parts_train_the_same_runs(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, results = make_small_data(), []
+    for first in (0, method.updates + 1):
+        monkeypatch.setattr(graphs, "COMPILED_FROM", first)
+        with Stack(method, data, RUNS, torch.device("cuda")) as stack:
+            torch.backends.cuda.matmul.allow_tf32 = False
+            results.append(torch.stack([stack.update()["loss"] for _ in range(6)]).cpu().numpy())
+    assert np.allclose(*results, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, FUSED, *METHODS], ids=label)

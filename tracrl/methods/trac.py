@@ -25,7 +25,7 @@ from torch.nn.functional import logsigmoid
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Labelling, Normaliser, Partition, ShortEpisodes, cut_segments, partition
 from tracrl.methods.method import ActivationBudget, Compute, DataSizes, Learner, Method, RunSpec
-from tracrl.methods.segments import SegmentBatch, SegmentTable, warn_of_few
+from tracrl.methods.segments import SegmentBatch, SegmentTable, Within, warn_of_few
 from tracrl.nets import random
 from tracrl.nets.blocks import ROWS
 from tracrl.nets.critics import frozen_copy
@@ -186,7 +186,7 @@ def cloning_loss(log_pi: Tensor, valid: Tensor) -> Tensor:
 class TraCLearner(Learner):
     """The stack in training: one policy network, one frozen copy of it."""
 
-    compiled = ("log_pi", "table.draw")
+    compiled = ("drawn", "part_to_clone", "part_to_classify", "judged", "lr")
 
     def __init__(self, method: TraC, data: Episodes, runs: Sequence[RunSpec], compute: Compute):
         super().__init__(method, data, runs, compute)
@@ -254,28 +254,46 @@ class TraCLearner(Learner):
 
     def clone(self) -> dict[str, Tensor]:
         """One update of behaviour cloning."""
-        batch = self.table.draw(self.key(BATCH_STREAM), self.cloned)
+        batch = self.drawn(self.cloned)
         steps = batch.valid.sum((-2, -1))
 
         def loss(part: SegmentBatch) -> Tensor:
-            share = part.valid.sum((-2, -1)) / steps
-            return share * cloning_loss(self.log_pi(part.rows, part.first_row), part.valid)
+            return self.part_to_clone(part, steps)
 
         return {"loss": self.adam.step_in_parts(map(loss, self.table.chunks(batch)), self.method.bc_lr)}
 
     def classify(self) -> dict[str, Tensor]:
         """One update of classification."""
-        batch = self.table.draw(self.key(BATCH_STREAM), self.classified)
+        batch = self.drawn(self.classified)
         scores: list[Tensor] = []
 
         def loss(part: SegmentBatch) -> Tensor:
-            psi = self.scores(part)
-            scores.append(psi.detach())
-            return part.share * classification_loss(psi, part.desirable, part.weight, self.lambda_d, self.lambda_u)
+            part_loss, psi = self.part_to_classify(part)
+            scores.append(psi)
+            return part_loss
 
-        total, psi = self.adam.step_in_parts(map(loss, self.table.chunks(batch)), self.lr()), torch.cat(scores, 1)
-        correct = ((psi > 0) == (batch.desirable > 0)).to(psi.dtype).mean(-1)
-        return {"loss": total, "accuracy": correct, "score": psi.mean(-1)}
+        total = self.adam.step_in_parts(map(loss, self.table.chunks(batch)), self.lr())
+        correct, score = self.judged(torch.cat(scores, 1), batch.desirable)
+        return {"loss": total, "accuracy": correct, "score": score}
+
+    def drawn(self, within: Within) -> SegmentBatch:
+        """This step's batch."""
+        return self.table.draw(self.key(BATCH_STREAM), within)
+
+    def part_to_clone(self, part: SegmentBatch, steps: Tensor) -> Tensor:
+        """A part's share (R,) of the loss of a batch with so many steps (R,)."""
+        share = part.valid.sum((-2, -1)) / steps
+        return share * cloning_loss(self.log_pi(part.rows, part.first_row), part.valid)
+
+    def part_to_classify(self, part: SegmentBatch) -> tuple[Tensor, Tensor]:
+        """A part's share (R,) of a batch's loss, and ψ of its segments (R, B)."""
+        psi = self.scores(part)
+        loss = part.share * classification_loss(psi, part.desirable, part.weight, self.lambda_d, self.lambda_u)
+        return loss, psi.detach()
+
+    def judged(self, psi: Tensor, desirable: Tensor) -> tuple[Tensor, Tensor]:
+        """The share of labels that are right, and the mean score, (R,) each."""
+        return ((psi > 0) == (desirable > 0)).to(psi.dtype).mean(-1), psi.mean(-1)
 
     def scores(self, batch: SegmentBatch) -> Tensor:
         """ψ of each segment of a batch (R, B)."""

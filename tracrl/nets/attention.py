@@ -106,7 +106,7 @@ def attend(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> Tensor:
 
 
 @triton_op("tracrl::attend_slopes", mutates_args={})
-def attend_slopes(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int, precision: str) -> Tensor:
+def attend_slopes(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int) -> Tensor:
     """The gradient of ``mixed``, given that of the result."""
     of_mixed, settings = torch.empty_like(mixed), _settings(mixed, keys, heads, threshold)
     wrap_triton(_backward)[(len(mixed), heads)](mixed, keys, slope.contiguous(), of_mixed, *settings)

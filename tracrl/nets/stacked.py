@@ -18,7 +18,7 @@ from tracrl.nets.dropout import compiled_kernel, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
-PRODUCTS, ROWS_OF_A_PART = 64, 1024
+PRODUCTS, ROWS_OF_A_PART = 32, 1024
 """of gradients of weights on a GPU: enough products for its processors, of at least so many rows each"""
 
 
@@ -111,6 +111,8 @@ class StackedMLP(nn.Module):
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x, scale)
+            if x.is_cuda and torch.is_autocast_enabled("cuda"):  # what the next product would round is rounded at once
+                x = x.bfloat16()
             if dropping:
                 assert mask_key is not None
                 x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped, first_row * x.shape[-1] // 8)

@@ -12,16 +12,21 @@ from tracrl.methods.method import Learner
 
 Result = TypeVar("Result")
 WARM_UP = 3
+COMPILED_FROM = 10_000
+"""updates of a training: in a shorter one compiling takes longer than it saves"""
 
 
 class RecordedUpdates:
     """Updates of a learner on a GPU, recorded once for each phase."""
 
-    def __init__(self, learner: Learner):
+    def __init__(self, learner: Learner, updates: int):
+        """``updates`` that are to be made in all."""
         self.learner = learner
         self._phase: str | None = None
         self._graph = torch.cuda.CUDAGraph()
         self._metrics: dict[str, Tensor] = {}
+        if updates < COMPILED_FROM:
+            return
         # Compiled code is kept for each function, not each learner, and only a few times over; then it is silently
         # given up. A process that trains many stacks therefore begins each with an empty store.
         torch.compiler.reset()

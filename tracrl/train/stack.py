@@ -103,7 +103,7 @@ class Stack:
             if parts > 1
             else None
         )
-        self._recorded = RecordedUpdates(self.learners[0]) if device.type == "cuda" else None
+        self._recorded = RecordedUpdates(self.learners[0], method.updates) if device.type == "cuda" else None
         self._tf32_before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = True
 
