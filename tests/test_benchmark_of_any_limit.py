@@ -20,6 +20,6 @@ def test_a_gain_counts_tasks_alike_and_every_policy() -> None:
 
 
 def test_what_calibration_trains_is_a_variant_that_was_measured() -> None:
-    assert VARIANTS[TOLD_X[-1]] == TO_CALIBRATE
+    assert TO_CALIBRATE in [VARIANTS[name] for name in TOLD_X]
     for changes in list(VARIANTS.values())[1:]:
         TraCAny.preset("Bullet", "fast", **changes)
