@@ -31,6 +31,7 @@ from tracrl.train.stack import Precision, Stack, has_bf16
 
 OBSERVATION, ACTION, STEPS, EPISODES = 8, 2, 200, 250
 BATCH = 512
+SUFFIX = {"float32": "", "bfloat16": ", bf16"}
 BASELINES = [name for name in PAPER_ORDER if name != "trac"]
 Contender = Callable[[int], float]
 """so many updates → milliseconds each"""
@@ -95,7 +96,11 @@ def ours(
         specs = [RunSpec(10.0, seed) for seed in range(runs)]
     now = time.perf_counter if clock == "wall" else time.process_time
     threads = torch.get_num_threads()
+    began = time.perf_counter()
     stack = Stack(method, data, specs, device, precision=precision)
+    if device.type == "cuda":  # where the first update compiles
+        stack.update()
+        print(f"{method.name}, {runs} runs, {precision}: {time.perf_counter() - began:.1f} s to start", flush=True)
     own_threads = torch.get_num_threads()
     torch.set_num_threads(threads)
 
@@ -112,12 +117,12 @@ def ours(
     return run
 
 
-def measure(contenders: dict[str, Contender], blocks: int, seconds: float) -> dict[str, list[float]]:
+def measure(contenders: dict[str, Contender], blocks: int, seconds: float, turn: Path | None) -> dict[str, list[float]]:
     """Milliseconds an update of each, block by block."""
-    counts = {}
-    for name, run in contenders.items():
+    for run in contenders.values():
         run(1)
-        counts[name] = max(1, int(seconds * 1e3 / run(2)))
+    record.wait_for_turn(turn)
+    counts = {name: max(1, int(seconds * 1e3 / run(2))) for name, run in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(blocks):
         for name, run in contenders.items():
@@ -134,6 +139,8 @@ def main() -> None:
         "--clock", default="wall", choices=("wall", "cpu"), help="cpu: the processes' own time, for a busy machine"
     )
     parser.add_argument("--methods", nargs="+", choices=BASELINES, default=BASELINES)
+    parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"), default=("float32", "bfloat16"))
+    parser.add_argument("--turn", type=Path, help="compile, then wait for this file: see benchmarks/gpu.py")
     parser.add_argument("--sequences", type=int, default=64, help="CDT's batch, of 10 steps each")
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a block")
@@ -143,6 +150,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     before = record.facts(options.device)
     device, data = torch.device(options.device), made_up()
+    precisions = [p for p in options.precisions if p == "float32" or has_bf16(device)]
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}, batch {BATCH} (cdt {options.sequences} x 10), {options.clock} ms")
     reference = None
@@ -155,15 +163,14 @@ def main() -> None:
             method = METHODS[name].preset("Bullet", batch_size=options.sequences)
         contenders = {"reference": reference.contender(name)} if reference else {}
         for label, runs in (("one run", 1), ("nine runs", 9)):
-            contenders[label] = ours(method, data, runs, device, options.clock, "float32")
-            if has_bf16(device):
-                contenders[f"{label}, bf16"] = ours(method, data, runs, device, options.clock, "bfloat16")
-        medians = {k: statistics.median(v) for k, v in measure(contenders, options.blocks, options.seconds).items()}
-        results[name] = medians
+            for precision in precisions:
+                contenders[label + SUFFIX[precision]] = ours(method, data, runs, device, options.clock, precision)
+        times = measure(contenders, options.blocks, options.seconds, options.turn)
+        medians = results[name] = {k: statistics.median(v) for k, v in times.items()}
         line = "  ".join(f"{k} {v:8.2f}" for k, v in medians.items())
         if reference:
             base = medians["reference"]
-            for label in ("", ", bf16") if has_bf16(device) else ("",):
+            for label in (SUFFIX[p] for p in precisions):
                 line += f"   {base / medians[f'one run{label}']:.2f}x {9 * base / medians[f'nine runs{label}']:.2f}x"
         print(f"{name:<10}{line}", flush=True)
     if options.out:

@@ -24,7 +24,7 @@ def facts(device: str = "cpu") -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "load": [round(load, 1) for load in os.getloadavg()],
         "torch": torch.__version__,
-        "commit": _git("rev-parse", "--short=12", "HEAD"),
+        "commit": _git("rev-parse", "--short=12", "HEAD") or os.environ.get("BENCHMARK_COMMIT", ""),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
@@ -36,6 +36,14 @@ def save(
     """``before`` are the facts from before it began, ``ms`` milliseconds, by whatever names, one below the other."""
     measured = {"benchmark": benchmark, **before, "settings": dict(settings), "ms": ms}
     path.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+
+
+def wait_for_turn(turn: Path | None) -> None:
+    """Say that all is compiled, and wait until the file ``turn`` is there; None: begin at once."""
+    if turn is not None:
+        turn.with_suffix(".ready").touch()
+        while not turn.exists():
+            time.sleep(0.05)
 
 
 def _processor() -> str:

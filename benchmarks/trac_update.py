@@ -153,7 +153,9 @@ def block(run: Callable[[int], None], times: int, device: torch.device) -> float
     return (time.perf_counter() - began) / times * 1e3
 
 
-def measure(shape: Shape, device: torch.device, blocks: int, seconds: float) -> dict[str, float]:
+def measure(
+    shape: Shape, device: torch.device, blocks: int, seconds: float, turn: Path | None = None
+) -> dict[str, float]:
     data = made_up(shape)
     threads = torch.get_num_threads()
     contenders: dict[str, tuple[int, Callable[[int], None], int]] = {
@@ -168,9 +170,12 @@ def measure(shape: Shape, device: torch.device, blocks: int, seconds: float) -> 
             torch.set_num_threads(threads)  # each contender's own count is set again before its blocks
     times: dict[str, list[float]] = {name: [] for name in contenders}
     counts: dict[str, int] = {}
-    for name, (_, run, count) in contenders.items():
+    for _, run, count in contenders.values():
         torch.set_num_threads(count)
         block(run, 3, device)
+    record.wait_for_turn(turn)
+    for name, (_, run, count) in contenders.items():
+        torch.set_num_threads(count)
         counts[name] = max(1, int(seconds * 1e3 / block(run, 3, device)))
     for _ in range(blocks):
         for name, (_, run, count) in contenders.items():
@@ -197,6 +202,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES))
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a block")
+    parser.add_argument("--turn", type=Path, help="compile, then wait for this file: see benchmarks/gpu.py")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     options = parser.parse_args()
     before = record.facts(options.device)
@@ -204,7 +210,7 @@ def main() -> None:
     names = options.shapes or (["BallRun", "PointGoal1"] if device.type == "cpu" else list(SHAPES))
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU cores"
     print(f"{where}, torch {torch.__version__}")
-    results = {name: measure(SHAPES[name], device, options.blocks, options.seconds) for name in names}
+    results = {name: measure(SHAPES[name], device, options.blocks, options.seconds, options.turn) for name in names}
     if options.out:
         settings = {"batch": BATCH, "threads": torch.get_num_threads(), "blocks": options.blocks}
         record.save(options.out, "trac_update", before, settings, results)

@@ -1,0 +1,110 @@
+"""Every method's update on a GPU beside its reference, in a few minutes: compiled side by side, measured in turn.
+
+    python -m benchmarks.gpu --out measured --reference PYTHON
+
+Starts ``benchmarks.baselines`` and ``benchmarks.trac_update`` once for every method, shape and precision. Each compiles
+and then waits; when all do, or after ``--compile`` seconds, they measure one after the other, alone on the machine.
+What each prints is in ``measured/NAME.txt``, all numbers are in ``measured/gpu.json`` and, as a table, on the screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+
+METHODS = ("bcq-lag", "bear-lag", "cpq", "cdt", "coptidice", "bc-all")
+SHAPES = ("PointGoal1", "BallRun", "AntCircle")
+PRECISIONS = ("bfloat16", "float32")
+
+
+def jobs(reference: str, out: Path, blocks: int, seconds: float, methods: list[str], shapes: list[str],
+         device: str) -> dict[str, list[str]]:  # fmt: skip
+    """Name → arguments of Python; those that compile longest first."""
+    common = ["--device", device, "--blocks", str(blocks), "--seconds", str(seconds)]
+    found = {}
+    for method in methods:
+        for precision in PRECISIONS:
+            own = ["--methods", method, "--precisions", precision, "--sequences", "512", "--reference", reference]
+            found[f"{method}-{precision}"] = ["benchmarks.baselines", *own, *common]
+    found |= {f"trac-{shape}": ["benchmarks.trac_update", "--shapes", shape, *common] for shape in shapes}
+    for name, command in found.items():
+        command += ["--turn", str(out / f"{name}.turn"), "--out", str(out / f"{name}.json")]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--reference", required=True, help="python of an environment with osrl-lib")
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS)
+    parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=SHAPES)
+    parser.add_argument("--compile", type=float, default=300.0, help="seconds after which those that are ready begin")
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of a block")
+    parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for old in (*options.out.glob("*.turn"), *options.out.glob("*.ready"), *options.out.glob("*.json")):
+        old.unlink()
+    before, end = record.facts(options.device), time.monotonic() + options.compile
+    commands = jobs(options.reference, options.out, options.blocks, options.seconds, options.methods, options.shapes,
+                    options.device)  # fmt: skip
+    started = {}
+    for name, command in commands.items():
+        text = (options.out / f"{name}.txt").open("w")
+        started[name] = subprocess.Popen([sys.executable, "-m", *command], stdout=text, stderr=subprocess.STDOUT)
+    waiting = dict(started)
+    try:
+        while waiting:
+            ready = [n for n, p in waiting.items() if (options.out / f"{n}.ready").exists() or p.poll() is not None]
+            if len(ready) < len(waiting) and (time.monotonic() < end or not ready):
+                time.sleep(0.1)
+                continue
+            name = ready[0]
+            (options.out / f"{name}.turn").touch()
+            code = waiting.pop(name).wait()
+            print(f"{name:<22}{'measured' if code == 0 else f'failed ({code})'}", flush=True)
+            save(options.out, list(started), before)
+    finally:
+        for process in waiting.values():
+            process.terminate()
+    print("\n".join(table(json.loads((options.out / "gpu.json").read_text(encoding="utf-8"))["ms"])))
+
+
+def save(out: Path, names: list[str], before: dict[str, Any]) -> None:
+    """What has been measured so far."""
+    ms: dict[str, dict[str, float]] = {}
+    for name in names:
+        if (out / f"{name}.json").exists():
+            for what, numbers in json.loads((out / f"{name}.json").read_text(encoding="utf-8"))["ms"].items():
+                bf16 = name.endswith("-bfloat16")  # each process has its own reference beside it
+                ms.setdefault(what, {}).update({f"{k}, bf16" if bf16 and k == "reference" else k: v
+                                                for k, v in numbers.items()})  # fmt: skip
+    record.save(out / "gpu.json", "gpu", before, {}, ms)
+
+
+def table(ms: dict[str, dict[str, float]]) -> list[str]:
+    """Markdown: milliseconds, and how many times as many run-updates a second as the reference beside them."""
+    lines = ["| | reference | one run | nine runs | nine runs, bfloat16 |", "|---|---|---|---|---|"]
+    for what, numbers in ms.items():
+        trac = "plain loop, one run" in numbers
+        cells = [what, f"{numbers.get('plain loop, one run', numbers.get('reference', float('nan'))):.2f} ms"]
+        for runs, suffix in (("one run", ""), ("nine runs", ""), ("nine runs", "bf16")):
+            key = f"tracrl, {runs}{', bf16 products' if suffix else ''}" if trac else f"{runs}{', bf16' * bool(suffix)}"
+            base = numbers.get("plain loop, one run" if trac else "reference" + ", bf16" * bool(suffix))
+            count = 9 if runs == "nine runs" else 1
+            found = numbers.get(key)
+            cells.append("" if found is None or base is None else f"{found:.2f} ms, {count * base / found:.1f}×")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()
