@@ -28,9 +28,9 @@ from tracrl.envs.environment import Environment
 
 NEVER = 10**9
 """Steps until the model thinks of overtaking."""
-EDGE = 0.6
-"""metres from the middle of the lane; a car does not touch its lines yet"""
-WANDER, MEMORY = 0.35, 40
+EDGE = 0.35
+"""metres from the middle of the lane, where a car is half a metre from its line"""
+WANDER, MEMORY = 0.3, 40
 """deviation of the wandering in metres, and for how many steps it goes on"""
 
 
@@ -51,7 +51,7 @@ class Driver:
     highest_penalty: float = 0.9
     pull: float = 0.1
     """throttle, or brake, for each km/h that is missing, or too many"""
-    aside: float = 0.35
+    aside: float = 0.3
     """share of the wanted speed by which a driver is faster on the left edge and slower on the right"""
     change: float = 0.2
     """share of the wanted speed by which it may change on the way"""
