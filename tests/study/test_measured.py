@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from tracrl.study.measured import Measurement, Rates, kind_of, memory_of
 from tracrl.study.plan import make_plan
 from tracrl.study.stack import StackSpec
+from tracrl.train.stack import has_bf16
 
 
 def stack(seeds: list[int], **options: Any) -> StackSpec:
@@ -41,6 +43,25 @@ def test_another_batch_is_another_kind() -> None:
     measured = Measurement(kind_of(stack([0]), "cpu"), 0.01, 0.2, 1)
     other = stack([0], settings=("batch_size=8",))
     assert Rates([measured]).find(other, "cpu") is None
+
+
+def test_another_precision_is_another_kind() -> None:
+    """What was measured before versions knew of it, on a CPU, was float32."""
+    kind = kind_of(stack([0]), "cpu")
+    assert kind["precision"] == "float32"
+    old = Measurement({k: v for k, v in kind.items() if k != "precision"}, 0.01, 0.2, 1)
+    assert Rates([old]).find(stack([0]), "cpu") == old
+    assert kind_of(stack([0]), "cuda")["precision"] == "bfloat16"
+    assert kind_of(stack([0], precision="float32"), "cuda")["precision"] == "float32"
+    if has_bf16(torch.device("cpu")):
+        assert Rates([old]).find(stack([0], precision="bfloat16"), "cpu") is None
+
+
+def test_a_stack_keeps_its_precision_in_a_file() -> None:
+    written = stack([0], precision="bfloat16").to_dict()
+    assert StackSpec.from_dict(written).precision == "bfloat16"
+    del written["precision"]  # as of version 0.6.0
+    assert StackSpec.from_dict(written).precision == "auto"
 
 
 def test_memory_is_that_of_a_stack_of_as_many_runs() -> None:

@@ -15,6 +15,7 @@ from tracrl.study.collecting import CollectionSpec
 from tracrl.study.stack import StackSpec
 from tracrl.study.store import Store, read_quietly, write_quickly
 from tracrl.tasks.table import all_tasks, get_task
+from tracrl.train.devices import choose_precision
 from tracrl.train.stack import compute_on
 
 LEAST_SECONDS = 1.0
@@ -45,6 +46,7 @@ def kind_of(stack: StackSpec, device: str) -> dict[str, Any]:
         "runs": len(stack.trained),
         "rows": None if stack.data is None else stack.data.rows,
         "device": device,
+        "precision": choose_precision(stack.precision, torch.device(device), stack.method),
     }
 
 
@@ -52,7 +54,9 @@ class Rates:
     """Measurements of a store, looked up by kind."""
 
     def __init__(self, measurements: Iterable[Measurement]):
-        self._by_kind = [(dict(m.kind), m) for m in measurements]
+        # Before version 0.7.0 studies trained in float32 on CPUs; on GPUs their precision was not noted.
+        before = {"cpu": {"precision": "float32"}}
+        self._by_kind = [({**before.get(m.kind.get("device", ""), {}), **m.kind}, m) for m in measurements]
 
     @classmethod
     def of(cls, store: Store) -> Rates:

@@ -108,6 +108,7 @@ def make_plan(
     collect: bool = False,
     collect_steps: int | None = None,
     collect_episodes: int | None = None,
+    precision: str = "auto",
     known: KnownData | None = None,
 ) -> Plan:
     """The plan of a named study; ``settings`` are changes such as ``updates=500`` or ``trac.batch_size=32``.
@@ -156,6 +157,7 @@ def make_plan(
                         evaluations=evaluations,
                         variant=variant,
                         env=subject.env,
+                        precision=precision,
                     )
                 )
     for note in notes:

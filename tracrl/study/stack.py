@@ -37,6 +37,8 @@ class StackSpec:
     """where its runs were begun, if that is not the directory that they would get now"""
     env: EnvSpec | None = None
     """where its policies are played, if that is not the task's simulator"""
+    precision: str = "auto"
+    """of matrix products, as --precision has it"""
 
     @property
     def environment(self) -> EnvSpec | None:
@@ -96,6 +98,7 @@ class StackSpec:
             "variant": self.variant,
             "directory": self.directory,
             "env": None if self.env is None else self.env.to_dict(),
+            "precision": self.precision,
         }
 
     @classmethod
@@ -115,6 +118,7 @@ class StackSpec:
                 variant=str(value["variant"]),
                 directory=str(value.get("directory", "")),
                 env=None if value.get("env") is None else EnvSpec(**value["env"]),
+                precision=str(value.get("precision", "auto")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TracrlError(f"This stack was not written by tracrl, or was edited ({error!r}).") from error

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import torch
+
 from tracrl.study.collecting import CollectionSpec
 from tracrl.study.stack import StackSpec
 from tracrl.tasks.table import all_tasks, get_task
+from tracrl.train.devices import choose_precision
 
 STEPS_PER_SECOND = {
     "AntCircle": 1153, "AntRun": 1454, "BallCircle": 3970, "BallRun": 4857, "CarCircle": 1002, "CarRun": 1431,
@@ -33,6 +36,8 @@ UPDATE_SECONDS = {
     "bc-all": 0.0042, "bc-safe": 0.0044, "cdt": 0.23, "bcq-lag": 0.2, "bear-lag": 0.2, "cpq": 0.11, "coptidice": 0.038,
 }  # fmt: skip
 """of one run, with the presets' batches"""
+ROUNDED_SHARE = 0.65
+"""of that time with products in bfloat16"""
 
 
 def collecting_seconds(spec: CollectionSpec) -> float:
@@ -56,7 +61,8 @@ def training_seconds(stack: StackSpec, device: str) -> float | None:
         update = UPDATE_SECONDS[stack.method.name]
     else:
         return None
-    return update * stack.method.updates * runs
+    rounded = choose_precision(stack.precision, torch.device(device), stack.method) == "bfloat16"
+    return update * stack.method.updates * runs * (ROUNDED_SHARE if rounded else 1.0)
 
 
 def evaluating_seconds(stack: StackSpec) -> float | None:

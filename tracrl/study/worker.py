@@ -138,6 +138,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
             out=run.path,
             resume=True,
             device=options.device,
+            precision=stack.precision,
             evaluator=None if stack.environment is None else Evaluator(stack.environment, episodes=stack.episodes),
             evaluations=stack.evaluations,
             checkpoint_seconds=options.checkpoint_seconds,
@@ -156,12 +157,13 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
 def calibrate(stack: StackSpec, assignment: Assignment, options: argparse.Namespace) -> None:
     """Some seconds of updates and an episode a core, for their rates."""
     from tracrl.evaluation.evaluate import Evaluator
-    from tracrl.train.devices import choose_device
+    from tracrl.train.devices import choose_device, choose_precision
     from tracrl.train.stack import Stack
 
     device = choose_device(options.device)
+    precision = choose_precision(stack.precision, device, stack.method)
     watch = Stopwatch(options.cores)
-    with Stack(stack.method, _data_of(stack), stack.trained, device) as learners:
+    with Stack(stack.method, _data_of(stack), stack.trained, device, precision=precision) as learners:
         # Of several phases the last is the longest and the dearest.
         learners.skip_to(max(stack.method.phase_ends, default=0))
         learners.update(3)
