@@ -60,7 +60,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any batch 32": {"batch_size": 32},
     "any x told": {"least_x": 6.0},
     "any x told, eta 1": {"least_x": 6.0, "eta": 1.0},
-    "any x told from 25, eta 1": {"x": 25.0, "least_x": 6.0, "eta": 1.0},
+    "any x told, eta 0.5": {"least_x": 6.0, "eta": 0.5},
 }
 BOLD = 12.5
 """the x at which a policy that is told x is played, beside the careful one"""

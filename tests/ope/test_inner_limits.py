@@ -100,6 +100,9 @@ def test_x_is_chosen_beside_the_inner_limit() -> None:
     none = calibrate(tried, replace(estimates, cost_errors=np.full(len(estimates), 99.0)), [20])
     # Nothing is shown. At the limit itself, 20, the careful one costs 10; no more does x 25 at 9, which returns 21.
     assert [(c.inner, c.x, c.shown) for c in none.choices] == [(9, 25, False)] * 2
+    # Where even the careful one is estimated above the limit, the one with the lowest bound of cost is taken.
+    dear = calibrate(tried, replace(estimates, costs=estimates.costs + np.repeat([80.0, 90, 60, 70], each)), [20])
+    assert [(c.inner, c.x, c.shown) for c in dear.choices] == [(0, 12.5, False)] * 2
     assert "x" in [column.header for column in none.table().columns]
 
 

@@ -2,9 +2,9 @@
 
 A policy that acts at limit κ often costs less than κ, sometimes more. From the log alone it is estimated at several
 inner limits, and where it is told x too, at several x; of those whose bound of cost is within κ, the one with the
-highest bound of return is taken. Where there is none, it is taken from those that are estimated to cost no more than
-the policy that is simply told κ and the largest x: estimates may be far off, but those of one network are off together.
-The simulator may judge the choice afterwards; it takes no part in it.
+highest bound of return is taken. Where there is none, it is taken from those that are estimated to cost no more than κ
+and no more than the policy that is simply told κ and the largest x; where there is none of these either, it is the one
+with the lowest bound of cost. The simulator may judge the choice afterwards; it takes no part in it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class Choice:
     x: float | None
     """None where the policy is not told x"""
     shown: bool
-    """whether the bound of cost is within the wanted limit; if not, it costs no more than what is told that limit and
-    the largest x, by the same estimates"""
+    """whether the bound of cost is within the wanted limit"""
     cost: float
     cost_bound: float
     estimated_return: float
@@ -72,7 +71,7 @@ class Calibration:
         for column in (*asked, "cost", f"at most ({self.confidence:.0%})", "return", "shown"):
             table.add_column(column, justify="right")
         for c in self.choices:
-            said = "yes" if c.shown else "NO: estimated to cost no more than at the limit itself"
+            said = "yes" if c.shown else "NO: the best that is likely to, or the least costly"
             numbers = (f"{c.cost:.1f}", f"{c.cost_bound:.1f}", f"{c.estimated_return:.1f}")
             asked = (f"{c.limit:g}", str(c.seed), f"{c.inner:g}", *([f"{c.x:g}"] if c.x is not None else []))
             table.add_row(*asked, *numbers, said, style=None if c.shown else "red")
@@ -126,8 +125,11 @@ def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], 
             mine = [i for i, its in enumerate(estimates.seeds) if its == seed]
             careful = min((i for i in mine if i < len(stacks[0])), key=lambda i: abs(estimates.limits[i] - limit))
             shown = [i for i in mine if bounds[i] <= limit]
-            no_dearer = [i for i in mine if estimates.costs[i] <= estimates.costs[careful]]
-            best = max(shown or no_dearer, key=lambda i: float(returns[i]))
+            likely = [i for i in mine if estimates.costs[i] <= min(estimates.costs[careful], limit)]
+            if shown or likely:
+                best = max(shown or likely, key=lambda i: float(returns[i]))
+            else:
+                best = min(mine, key=lambda i: float(bounds[i]))
             choices.append(
                 Choice(
                     limit=float(limit),
