@@ -18,7 +18,6 @@ for rewards and one for costs, each normalised by itself.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 from tracrl.collect.advantages import advantages
 from tracrl.collect.behaviour import OBSERVATION_CLIP, PENALTY_FEATURES, GaussianBehaviour, penalty_features
 from tracrl.collect.gradients import Backprop, Descent
+from tracrl.collect.network import copied, empty_linear, mlp
 from tracrl.collect.normalise import RunningMoments
 from tracrl.collect.rollout import Rollout
 
@@ -99,9 +99,9 @@ class PPO:
         self.discount = settings.discount(longest)
         inputs = observation_size + PENALTY_FEATURES
         generator = torch.Generator().manual_seed(seed)
-        self.actor = _mlp(generator, (inputs, *settings.hidden, action_size), last_gain=0.01)
-        self.critic = _mlp(generator, (inputs, *settings.hidden, 2), last_gain=1.0)
-        self.log_deviation = _empty_linear(PENALTY_FEATURES, action_size)
+        self.actor = mlp(generator, (inputs, *settings.hidden, action_size), last_gain=0.01)
+        self.critic = mlp(generator, (inputs, *settings.hidden, 2), last_gain=1.0)
+        self.log_deviation = empty_linear(PENALTY_FEATURES, action_size)
         nn.init.zeros_(self.log_deviation.weight)
         nn.init.constant_(self.log_deviation.bias, float(np.log(settings.first_deviation)))
         self._policy = Descent((self.actor, self.log_deviation), settings.largest_gradient)
@@ -121,8 +121,8 @@ class PPO:
         return GaussianBehaviour(
             mean=self.seen.mean.astype(np.float32),
             scale=self.seen.scale().astype(np.float32),
-            layers=tuple(_copied(layer) for layer in self.actor if isinstance(layer, nn.Linear)),
-            log_deviation=_copied(self.log_deviation),
+            layers=tuple(copied(layer) for layer in self.actor if isinstance(layer, nn.Linear)),
+            log_deviation=copied(self.log_deviation),
         )
 
     def update(
@@ -308,24 +308,3 @@ class PPO:
         centred = gains - gains.mean(0)
         deviation = np.hypot(*(weight * self.advantage_scale).T)
         return (weight[:, 0] * centred[:, 0] - weight[:, 1] * centred[:, 1]) / np.where(deviation > 0, deviation, 1.0)
-
-
-def _copied(layer: nn.Linear) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weight (in, out) and bias as NumPy has them."""
-    return layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy()
-
-
-def _empty_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Without first weights, so that nobody else's random numbers are drawn."""
-    return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-
-
-def _mlp(generator: torch.Generator, sizes: Sequence[int], last_gain: float) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        linear = _empty_linear(inputs, outputs)
-        last = i == len(sizes) - 2
-        nn.init.orthogonal_(linear.weight, last_gain if last else 2.0**0.5, generator=generator)
-        nn.init.zeros_(linear.bias)
-        layers += [linear] if last else [linear, nn.Tanh()]
-    return nn.Sequential(*layers)
