@@ -127,6 +127,9 @@ def chosen_by_the_log(
         gap = best[task] - summary(scores[task, "trac"], LIMITS)[0]
         left = [f"{c:.0%}: {best[task] - np.mean([one.reward for one in row[c]]):.3f}" for c in shown]
         print(f"- {task}: {gap:.3f}; {', '.join(left)}")
+    print("\nEstimated and true cost of the policies that were played.\n")
+    for task in rows:
+        print(f"- {task}: {errors(options, task, variant)}")
     for confidence in shown:
         print(f"\nChosen at {confidence:.0%}: for each limit inner limit/x of the seeds, reward / cost.\n")
         for task, row in rows.items():
@@ -167,6 +170,20 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
         )
         for c in choices
     ]
+
+
+def errors(options: argparse.Namespace, task: str, variant: str) -> str:
+    """How far the estimates of what was played are off."""
+    known = read_json(file_of(options.out, task, variant, ".judged.json"))
+    estimates = Estimates.load(file_of(options.out, task, variant, ".estimates.json"))
+    found = {
+        f"{name.rpartition(', ')[2]}, inner limit {limit:g}, seed {seed}": cost
+        for name, limit, seed, cost in zip(
+            estimates.names, estimates.limits, estimates.seeds, estimates.costs, strict=True
+        )
+    }
+    off = [float(found[name]) - float(np.mean(played["costs"])) for name, played in known.items()]
+    return f"{len(off)} policies, off by {np.mean(np.abs(off)):.1f} on average, {min(off):+.1f} to {max(off):+.1f}"
 
 
 def chosen_cell(chosen: Sequence[Chosen]) -> str:
