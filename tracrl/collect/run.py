@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 import tracrl
 from tracrl.claims import BusyError, Claim, alive
 from tracrl.collect.behaviour import Behaviour
-from tracrl.collect.driver import DRIVERS
+from tracrl.collect.driver import DRIVERS, Driver
 from tracrl.collect.learner import Learner, LearnerSettings
+from tracrl.collect.navigator import NAVIGATORS, Navigator, steers
 from tracrl.collect.progress import Progress, Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings
 from tracrl.collect.recording import Recording
@@ -81,7 +82,8 @@ def collect(
     leaving ``next_observations`` out, which other libraries want; ``observation_bits`` is how many significant bits of
     each observation are kept, of the 24 of a float32: with 12 a file is about a third smaller.
 
-    MetaDrive's tasks have a driver model of their own, which serves as behaviour there: nothing is trained.
+    Nothing is trained for MetaDrive's tasks, where the simulator's driver model drives, and for the Goal, Button and
+    Push tasks, where a navigator steers by what its lidars see.
 
     The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
     not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
@@ -132,8 +134,8 @@ def _collect(
     region = _region(spec) if settings.crop else EVERYWHERE
     with EnvPool(spec, workers) as pool, progress:
         write_json(parts / RECIPE, recipe)
-        behaviours: Sequence[Behaviour] = DRIVERS
-        origins: list[dict[str, Any]] = [{"driver": driver.name} for driver in DRIVERS]
+        behaviours: Sequence[Behaviour] = untrained(spec)
+        origins: list[dict[str, Any]] = [{"style": style.name} for style in untrained(spec)]
         learned = None
         if steps:
             learner = Learner(pool, steps, seed, settings.learner, known)
@@ -191,6 +193,14 @@ def _has_drivers(spec: EnvSpec) -> bool:
     return spec.is_task and get_task(spec.name).suite == "MetaDrive"
 
 
+def untrained(env: str | EnvSpec) -> Sequence[Driver] | Sequence[Navigator]:
+    """Behaviours that need no learning, where there are such."""
+    spec = EnvSpec.of(env)
+    if _has_drivers(spec):
+        return DRIVERS
+    return NAVIGATORS if spec.is_task and steers(spec.name) else ()
+
+
 def _default_settings(spec: EnvSpec) -> CollectSettings:
     """Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is."""
     return (
@@ -225,7 +235,7 @@ def _recipe(
     """All that was chosen, as plain values: the same recipe means the same collection."""
     given = {
         "environment": spec.to_dict(),
-        "steps": 0 if _has_drivers(spec) else steps,
+        "steps": 0 if untrained(spec) else steps,
         "episodes": episodes,
         "seed": seed,
         "limits": None if limits is None else [float(limit) for limit in limits],

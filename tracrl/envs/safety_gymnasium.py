@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import math
 import os
 import re
@@ -39,6 +40,13 @@ class SafetyGymnasiumEnv(SafeEnv):
         with quiet():
             make = make_velocity if task.name.endswith("Velocity") else make_navigation
             self._simulator = make(task.name)
+
+    @property
+    def parts(self) -> dict[str, slice]:
+        """Of a navigation task: where in an observation each sensor's numbers are."""
+        sizes = {name: math.prod(box.shape) for name, box in self._simulator.task.obs_info.obs_space_dict.items()}
+        ends = itertools.accumulate(sizes.values())
+        return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
     def _begin(self, seed: int) -> NDArray[Any]:
         observation, _ = self._simulator.reset(seed=seed)

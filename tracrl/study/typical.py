@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 import torch
 
+from tracrl.collect.run import untrained
 from tracrl.study.collecting import CollectionSpec
 from tracrl.study.stack import StackSpec
 from tracrl.tasks.table import all_tasks, get_task
@@ -28,8 +29,8 @@ STEPS_PER_SECOND = {
 """whole episodes, resets included"""
 LEARNING_SECONDS = 0.0004
 """of a collection, for each step beside the simulator's: PointCircle1's 2 million took 22 minutes of one core"""
-RECORDED = 3
-"""candidate episodes for each that a collection keeps, where a driver plays them"""
+RECORDED = 1.5
+"""candidate episodes for each that a collection keeps, where nothing is learned"""
 TRAC_ROW_SECONDS = 8.5e-6
 """TraC, for each step of each segment of a batch"""
 UPDATE_SECONDS = {
@@ -43,7 +44,7 @@ ROUNDED_SHARE = 0.65
 def collecting_seconds(spec: CollectionSpec) -> float:
     """Of one core."""
     task = get_task(spec.task)
-    if task.suite == "MetaDrive":  # driven, not learned
+    if untrained(spec.task):
         return RECORDED * spec.episodes * task.max_steps / STEPS_PER_SECOND[spec.task]
     return spec.steps * (1 / STEPS_PER_SECOND[spec.task] + LEARNING_SECONDS)
 
