@@ -23,8 +23,8 @@ STEPS_PER_SECOND = {
     "CarCircle2": 2127, "CarGoal1": 1604, "CarGoal2": 638, "CarPush1": 1046, "CarPush2": 1015, "PointButton1": 1852,
     "PointButton2": 1156, "PointCircle1": 5688, "PointCircle2": 4760, "PointGoal1": 2874, "PointGoal2": 810,
     "PointPush1": 1788, "PointPush2": 1648, "AntVelocity": 3338, "HalfCheetahVelocity": 19507, "HopperVelocity": 9381,
-    "SwimmerVelocity": 14791, "Walker2dVelocity": 7721, "easysparse": 411, "easymean": 314, "easydense": 282,
-    "mediumsparse": 481, "mediummean": 408, "mediumdense": 322, "hardsparse": 539, "hardmean": 465, "harddense": 359,
+    "SwimmerVelocity": 14791, "Walker2dVelocity": 7721, "easysparse": 1023, "easymean": 934, "easydense": 721,
+    "mediumsparse": 1522, "mediummean": 1241, "mediumdense": 1029, "hardsparse": 1260, "hardmean": 1036, "harddense": 846,
 }  # fmt: skip
 """whole episodes, resets included"""
 LEARNING_SECONDS = 0.0004
