@@ -41,7 +41,7 @@ from tracrl.train.devices import choose_precision
 from tracrl.train.directory import RunDirectory, describe
 from tracrl.train.fit import fit
 from tracrl.train.logs import CsvLog
-from tracrl.train.loop import Interrupted
+from tracrl.train.loop import Interrupted, Loop
 from tracrl.train.progress import Silence
 from tracrl.train.stack import Stack, _parts
 
@@ -740,6 +740,39 @@ def test_a_simulator_that_dies_costs_no_update(
     fit(SMALL, small_data, out=tmp_path / "cut", resume=True, **options)
     for name in ("scores.json", "best_scores.json", "best.safetensors", "policy.safetensors", "evaluations.csv"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("number", [None, 22, 30])
+def test_evaluated_beside_the_training_the_result_is_the_same(
+    number: int | None, small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it runs through, or is stopped while an evaluation is still being played, and resumed."""
+
+    def train(out: str, **options: Any) -> None:
+        evaluator = Evaluator("tiny_envs:Field", episodes=2, workers=1)
+        fit(SMALL, small_data, limits=[4.0], out=tmp_path / out, evaluator=evaluator, evaluations=3, **options)
+
+    train("whole")
+    if number is not None:
+        monkeypatch.setattr(Loop, "evaluate", unfinished(Loop.evaluate))
+        with pytest.raises(Interrupted):
+            train("beside", evaluate_beside=True, progress=StopAt(number))
+        monkeypatch.undo()
+        there = Checkpoint.load(tmp_path / "beside" / "checkpoint.safetensors")
+        assert (there.step, there.metadata["pending_step"]) == ((22, 20) if number == 22 else (30, 30))
+    train("beside", evaluate_beside=True, resume=True)
+    for name in ("scores.json", "best_scores.json", "best.safetensors", "policy.safetensors", "evaluations.csv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "beside" / name).read_bytes(), name
+
+
+def unfinished(evaluate: Callable[..., None]) -> Callable[..., None]:
+    """Evaluations on the way that are still being played until they have to be waited for."""
+
+    def patient(self: Loop, stop: threading.Event, wait: bool = True) -> None:
+        if wait:
+            evaluate(self, stop, wait)
+
+    return patient
 
 
 def test_evaluated_in_an_environment_of_ones_own(small_data: Episodes, tmp_path: Path) -> None:

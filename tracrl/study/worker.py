@@ -141,6 +141,7 @@ def work(stack: StackSpec, store: Store, assignment: Assignment, options: argpar
             precision=stack.precision,
             evaluator=None if stack.environment is None else Evaluator(stack.environment, episodes=stack.episodes),
             evaluations=stack.evaluations,
+            evaluate_beside=False,  # another stack trains meanwhile
             checkpoint_seconds=options.checkpoint_seconds,
             progress=report,
             claim=claim,

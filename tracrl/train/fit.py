@@ -22,6 +22,7 @@ from tracrl.stopping import stop_requests
 from tracrl.train.callbacks import Callback, Callbacks
 from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
+from tracrl.train.due import Beside
 from tracrl.train.health import Health
 from tracrl.train.logs import read_log, require_wandb
 from tracrl.train.loop import Loop, as_row, policies_of
@@ -47,6 +48,7 @@ def fit(
     strict: bool = False,
     evaluator: Evaluator | None = None,
     evaluations: int = 10,
+    evaluate_beside: bool | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     wandb: str | None = None,
     progress: bool | Progress | None = True,
@@ -58,7 +60,8 @@ def fit(
     ``out`` is a directory for logs, checkpoints and policies; without it nothing is written. The ``evaluator``, for
     example ``Evaluator("BallRun", episodes=20)``, scores the policies ``evaluations`` times along the way, the last
     time at the end, which chooses the best of each run; final and best ones are then scored in episodes of their own.
-    Its processes end with the training.
+    Its processes end with the training. ``evaluate_beside``: the training goes on while policies are scored on the way;
+    None: it does on a GPU, where it leaves the cores alone.
     ``standardise``: observations, and for methods with critics rewards and costs, are trained on in the data's own
     units, which the policies keep; "auto" does so for data of no known task. A training that looks dead warns;
     ``strict`` makes that an error.
@@ -114,6 +117,10 @@ def fit(
             with restoring(directory.checkpoint):
                 loop.restore(Checkpoint.load(directory.checkpoint))
         loop.evaluator = evaluator
+        wanted = chosen.type == "cuda" and wandb is None if evaluate_beside is None else evaluate_beside
+        if evaluator is not None and wanted:
+            loop.beside = Beside(evaluator)
+            closing.callback(loop.beside.close)
         loop.open_logs(wandb)
         closing.callback(loop.close_logs)
         closing.enter_context(progress)

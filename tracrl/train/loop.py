@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tracrl.checkpoints import Checkpoint
 from tracrl.claims import Claim
@@ -21,6 +23,7 @@ from tracrl.stopping import Stopped
 from tracrl.train import checksums
 from tracrl.train.callbacks import Callbacks, Event, Kind
 from tracrl.train.directory import RunDirectory
+from tracrl.train.due import Beside, Due
 from tracrl.train.health import ENOUGH, Health
 from tracrl.train.logs import COMMON, CsvLog, Row, Sink, WandbLog, read_log, rows_of, tensorboard_logs
 from tracrl.train.progress import Progress
@@ -34,6 +37,7 @@ LOOKS = 10
 """at the health of the policies along the way"""
 _BEST = "best."
 _STATE = "state."
+_DUE = "due."
 
 
 class Interrupted(Stopped):
@@ -57,8 +61,10 @@ class Loop:
         self.method, self.stack, self.runs, self.directory = method, stack, runs, directory
         self.claim, self.progress, self.health, self.callbacks = claim, progress, health, callbacks
         self.evaluator: Evaluator | None = None
-        self.pending_evaluation: str | None = None
-        """the phase of the policy that is to be evaluated next; kept where a stop comes in between"""
+        self.beside: Beside | None = None
+        """where evaluations on the way are played while the training goes on; None: it waits for them"""
+        self.due: Due | None = None
+        """the evaluation on the way that is not finished; kept where a stop comes in between"""
         self.best: Policy | None = None
         self.best_scores: Scores | None = None
         """of the episodes on the way, by which it was chosen"""
@@ -93,8 +99,11 @@ class Loop:
             if look_every <= step - looked and step < updates:
                 looked = step
                 self.health.look(self.policy(), self.history, step)
-            self.pending_evaluation = phase if self.evaluator is not None and step in evaluation_steps else None
-            self.evaluate(stop)
+            if self.evaluator is not None and step in evaluation_steps:
+                self.evaluate(stop)  # the one before, if that is still being played
+                self.due = Due(step, phase, self.policy())
+                self.due.scores = None if self.beside is None else self.beside.begin(self.due.policy)
+            self.evaluate(stop, wait=self.beside is None)
             self.callbacks.tell(self.checkpoint)
             if stop.is_set():
                 self.interrupt()
@@ -116,12 +125,13 @@ class Loop:
                 sink.write(row)
         self.note("log", phase, rows)
 
-    def evaluate(self, stop: threading.Event) -> None:
-        """Score the policies on the way, if that is due, and keep the best of each run."""
-        if self.evaluator is None or self.pending_evaluation is None:
+    def evaluate(self, stop: threading.Event, wait: bool = True) -> None:
+        """Score the policies that are due, and keep the best of each run; without ``wait``, if that is done already."""
+        due = self.due
+        if self.evaluator is None or due is None or not (wait or due.scores is None or due.scores.done()):
             return
-        policy = self.policy()
-        scores = self.score(policy, stop, on_the_way=True)
+        policy = due.policy
+        scores = self.score(policy, stop, on_the_way=True, played=due.scores)
         if self.best is None or self.best_scores is None:
             self.best, self.best_scores = policy, scores
         else:
@@ -132,28 +142,36 @@ class Loop:
             pick = [i if better[i] else n + i for i in range(n)]
             self.best = policy.joined_with([self.best])[pick]
             self.best_scores = scores.joined_with(self.best_scores).take(pick)
-        rows = rows_of(self.runs, self.stack.step, self.pending_evaluation, scores.means())
+        rows = rows_of(self.runs, due.step, due.phase, scores.means())
         for row in rows:
             for sink in self.evaluation_sinks:
                 sink.write(row)
-        self.note("evaluation", self.pending_evaluation, rows)
-        self.pending_evaluation = None
+        self.due = None
+        self.note("evaluation", due.phase, rows, step=due.step)
         self.progress.evaluated(scores)
 
-    def score(self, policy: Policy, stop: threading.Event, *, on_the_way: bool) -> Scores:
+    def score(
+        self, policy: Policy, stop: threading.Event, *, on_the_way: bool, played: Future[Scores] | None = None
+    ) -> Scores:
         """A stop does not wait for the last episode, and no update is lost where the simulator fails: either way the
-        evaluation is done anew later."""
+        evaluation is done anew later. ``played``: it is under way beside the training."""
         assert self.evaluator is not None
 
-        def played(done: int, episodes: int) -> None:
-            self.progress.evaluating(done, episodes)
+        def look(done: int = 0, episodes: int = 1) -> None:
             if self.claim is not None:
                 self.claim.check()
             if stop.is_set() and done < episodes:
                 self.interrupt()
 
+        def told(done: int, episodes: int) -> None:
+            self.progress.evaluating(done, episodes)
+            look(done, episodes)
+
         try:
-            return self.evaluator.evaluate(policy, on_the_way=on_the_way, progress=played)
+            if played is not None and self.beside is not None:
+                self.beside.wait(played, look)
+                return played.result()
+            return self.evaluator.evaluate(policy, on_the_way=on_the_way, progress=told)
         except TracrlError as error:
             if self.directory is None:
                 raise
@@ -175,11 +193,15 @@ class Loop:
         tensors = {_STATE + name: tensor for name, tensor in self.stack.state().items()}
         if self.best is not None:
             tensors |= {_BEST + name: torch.from_numpy(array) for name, array in self.best.tensors.items()}
+        due = self.due
+        if due is not None and due.step != self.stack.step:
+            tensors |= {_DUE + name: torch.from_numpy(array) for name, array in due.policy.tensors.items()}
         best = None if self.best_scores is None else self.best_scores.to_dict()
         metadata = {
             "method": self.method.name,
             "best_scores": best,
-            "pending_evaluation": self.pending_evaluation,
+            "pending_evaluation": None if due is None else due.phase,
+            "pending_step": None if due is None else due.step,
         }
         Checkpoint(self.stack.step, tensors, metadata).save(self.directory.checkpoint)
 
@@ -193,26 +215,32 @@ class Loop:
             raise ValueError(f"its step is {checkpoint.step}, of {self.method.updates} updates")
         of = {
             prefix: {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
-            for prefix in (_STATE, _BEST)
+            for prefix in (_STATE, _BEST, _DUE)
         }
         self.stack.restore(of[_STATE], checkpoint.step)
         # "owed" in version 0.4.0
-        self.pending_evaluation = checkpoint.metadata.get("pending_evaluation", checkpoint.metadata.get("owed"))
-        if not isinstance(self.pending_evaluation, str | None):
-            raise ValueError(f"its pending evaluation is {self.pending_evaluation!r}, not a phase")
+        phase = checkpoint.metadata.get("pending_evaluation", checkpoint.metadata.get("owed"))
+        if not isinstance(phase, str | None):
+            raise ValueError(f"its pending evaluation is {phase!r}, not a phase")
+        if phase is not None:
+            step = int(checkpoint.metadata.get("pending_step") or checkpoint.step)
+            self.due = Due(step, phase, self.kept_policy(_DUE, of[_DUE]) if of[_DUE] else self.policy())
         if of[_BEST]:
-            policy = self.policy()
-            for name, tensor in policy.tensors.items():
-                found = of[_BEST][name]
-                if found.shape != tensor.shape or not found.is_floating_point():
-                    raise TracrlError(
-                        f"The checkpoint does not fit: {_BEST}{name} holds {found.dtype} of shape "
-                        f"{tuple(found.shape)}, where {tensor.dtype} of shape {tensor.shape} was expected: choose "
-                        "another --out."
-                    )
-            self.best = policy.with_tensors({name: t.numpy() for name, t in of[_BEST].items()})
+            self.best = self.kept_policy(_BEST, of[_BEST])
             self.best_scores = Scores.from_dict(checkpoint.metadata["best_scores"])
         self.resumed_from = checkpoint.step
+
+    def kept_policy(self, prefix: str, tensors: Mapping[str, Tensor]) -> Policy:
+        """Policies like these, of a checkpoint."""
+        policy = self.policy()
+        for name, tensor in policy.tensors.items():
+            found = tensors[name]
+            if found.shape != tensor.shape or not found.is_floating_point():
+                raise TracrlError(
+                    f"The checkpoint does not fit: {prefix}{name} holds {found.dtype} of shape {tuple(found.shape)}, "
+                    f"where {tensor.dtype} of shape {tensor.shape} was expected: choose another --out."
+                )
+        return policy.with_tensors({name: t.numpy() for name, t in tensors.items()})
 
     def interrupt(self) -> None:
         self.checkpoint()
@@ -224,6 +252,7 @@ class Loop:
         )
 
     def finish(self, stop: threading.Event) -> Run:
+        self.evaluate(stop)
         policy = self.policy()
         found = self.health.examine(policy, self.history)
         if self.directory is not None and found:
@@ -257,10 +286,13 @@ class Loop:
             warnings=tuple(found),
         )
 
-    def note(self, kind: Kind, phase: str, rows: Sequence[Row], found: tuple[str, ...] = ()) -> None:
-        """For the callbacks."""
+    def note(
+        self, kind: Kind, phase: str, rows: Sequence[Row], found: tuple[str, ...] = (), step: int | None = None
+    ) -> None:
+        """For the callbacks; of this update, or of an earlier one."""
         where = None if self.directory is None else self.directory.path
-        event = Event(kind, self.stack.step, self.method.updates, phase, directory=where, warnings=found)
+        at = self.stack.step if step is None else step
+        event = Event(kind, at, self.method.updates, phase, directory=where, warnings=found)
         self.callbacks.note(event, rows)
 
     def open_logs(self, wandb: str | None) -> None:
