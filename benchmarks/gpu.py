@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from benchmarks.table import table
 
 METHODS = ("bcq-lag", "bear-lag", "cpq", "cdt", "coptidice", "bc-all")
 SHAPES = ("PointGoal1", "BallRun", "AntCircle")
@@ -88,22 +89,6 @@ def save(out: Path, names: list[str], before: dict[str, Any]) -> None:
                 ms.setdefault(what, {}).update({f"{k}, bf16" if bf16 and k == "reference" else k: v
                                                 for k, v in numbers.items()})  # fmt: skip
     record.save(out / "gpu.json", "gpu", before, {}, ms)
-
-
-def table(ms: dict[str, dict[str, float]]) -> list[str]:
-    """Markdown: milliseconds, and how many times as many run-updates a second as the reference beside them."""
-    lines = ["| | reference | one run | nine runs | nine runs, bfloat16 |", "|---|---|---|---|---|"]
-    for what, numbers in ms.items():
-        trac = "plain loop, one run" in numbers
-        cells = [what, f"{numbers.get('plain loop, one run', numbers.get('reference', float('nan'))):.2f} ms"]
-        for runs, suffix in (("one run", ""), ("nine runs", ""), ("nine runs", "bf16")):
-            key = f"tracrl, {runs}{', bf16 products' if suffix else ''}" if trac else f"{runs}{', bf16' * bool(suffix)}"
-            base = numbers.get("plain loop, one run" if trac else "reference" + ", bf16" * bool(suffix))
-            count = 9 if runs == "nine runs" else 1
-            found = numbers.get(key)
-            cells.append("" if found is None or base is None else f"{found:.2f} ms, {count * base / found:.1f}×")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ SHAPES = {
     "PointGoal1": Shape("PointGoal1", 750, 60, 2, 0.75),
 }
 BATCH = 96
+Clock = Callable[[], float]
 
 
 def made_up(shape: Shape) -> Episodes:
@@ -144,17 +145,22 @@ def stack_of(shape: Shape, data: Episodes, runs: int, device: torch.device, half
     return run
 
 
-def block(run: Callable[[int], None], times: int, device: torch.device) -> float:
+def block(run: Callable[[int], None], times: int, device: torch.device, clock: Clock = time.perf_counter) -> float:
     """Milliseconds an update."""
-    began = time.perf_counter()
+    began = clock()
     run(times)
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return (time.perf_counter() - began) / times * 1e3
+    return (clock() - began) / times * 1e3
 
 
 def measure(
-    shape: Shape, device: torch.device, blocks: int, seconds: float, turn: Path | None = None
+    shape: Shape,
+    device: torch.device,
+    blocks: int,
+    seconds: float,
+    turn: Path | None = None,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
     data = made_up(shape)
     threads = torch.get_num_threads()
@@ -176,11 +182,11 @@ def measure(
     record.wait_for_turn(turn)
     for name, (_, run, count) in contenders.items():
         torch.set_num_threads(count)
-        counts[name] = max(1, int(seconds * 1e3 / block(run, 3, device)))
+        counts[name] = max(1, int(seconds * 1e3 / block(run, 3, device, clock)))
     for _ in range(blocks):
         for name, (_, run, count) in contenders.items():
             torch.set_num_threads(count)
-            times[name].append(block(run, counts[name], device))
+            times[name].append(block(run, counts[name], device, clock))
     torch.set_num_threads(threads)
     result = {name: statistics.median(values) for name, values in times.items()}
     plain = result["plain loop, one run"]
@@ -202,17 +208,31 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES))
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a block")
+    parser.add_argument("--threads", type=int, help="of torch, in every contender")
+    parser.add_argument(
+        "--clock", default="wall", choices=("wall", "cpu"), help="cpu: the process's own time, for a busy machine"
+    )
     parser.add_argument("--turn", type=Path, help="compile, then wait for this file: see benchmarks/gpu.py")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
     before = record.facts(options.device)
     device = torch.device(options.device)
     names = options.shapes or (["BallRun", "PointGoal1"] if device.type == "cpu" else list(SHAPES))
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU cores"
     print(f"{where}, torch {torch.__version__}")
-    results = {name: measure(SHAPES[name], device, options.blocks, options.seconds, options.turn) for name in names}
+    results = {
+        name: measure(SHAPES[name], device, options.blocks, options.seconds, options.turn, clock) for name in names
+    }
     if options.out:
-        settings = {"batch": BATCH, "threads": torch.get_num_threads(), "blocks": options.blocks}
+        settings = {
+            "batch": BATCH,
+            "clock": options.clock,
+            "threads": torch.get_num_threads(),
+            "blocks": options.blocks,
+        }
         record.save(options.out, "trac_update", before, settings, results)
 
 

@@ -24,7 +24,8 @@ STEPS_PER_SECOND = {
     "PointButton2": 1156, "PointCircle1": 5688, "PointCircle2": 4760, "PointGoal1": 2874, "PointGoal2": 810,
     "PointPush1": 1788, "PointPush2": 1648, "AntVelocity": 3338, "HalfCheetahVelocity": 19507, "HopperVelocity": 9381,
     "SwimmerVelocity": 14791, "Walker2dVelocity": 7721, "easysparse": 1023, "easymean": 934, "easydense": 721,
-    "mediumsparse": 1522, "mediummean": 1241, "mediumdense": 1029, "hardsparse": 1260, "hardmean": 1036, "harddense": 846,
+    "mediumsparse": 1522, "mediummean": 1241, "mediumdense": 1029, "hardsparse": 1260, "hardmean": 1036,
+    "harddense": 846,
 }  # fmt: skip
 """whole episodes, resets included"""
 LEARNING_SECONDS = 0.0004
