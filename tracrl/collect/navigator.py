@@ -31,6 +31,10 @@ ANGLES = np.arange(32) * (2 * math.pi / 32)
 DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1)
 OBSTACLES = {"hazards": 0.2, "vases": 0.2, "gremlins": 0.3, "buttons": 0.2, "pillars": 0.3, "push_box": 0.3}
 """metres around its middle that belong to an obstacle, with half of the robot"""
+AHEAD = 0.25
+"""seconds: obstacles are judged from where the robot will be"""
+HABIT = 0.15
+"""weight of the present direction, against that of the goal"""
 SAME = 0.35
 """metres between two lidars' views of one thing"""
 
@@ -47,7 +51,7 @@ class Navigator:
     name: str
     speed: float = 1.0
     """wanted, in metres a second"""
-    care: tuple[float, float] = (-0.4, 1.6)
+    care: tuple[float, float] = (-0.15, 1.6)
     """without any penalty and with the highest"""
     highest_penalty: float = 0.9
     margin: float = 0.25
@@ -121,20 +125,27 @@ class Pilot:
     def direction(self, seen: Vector, target: Vector, pushing: bool) -> tuple[float, float]:
         """The angle to take, and how much it is blocked, from 0 to 1."""
         distance = float(np.hypot(*target))
-        score = DIRECTIONS @ (target / max(distance, 1e-6))
+        velocity = seen[self.parts["velocimeter"]][:2]
+        # Who goes round one side goes on so.
+        score = DIRECTIONS @ (target / max(distance, 1e-6) + velocity * (HABIT / max(float(np.hypot(*velocity)), 0.3)))
         away = FAR * (1 - seen[self.rows])
         heeded = away < 1.3 * self.style.sight
         if pushing:
             heeded &= ~self.is_box
         if self.care and heeded.any():
             places = self.units[heeded] * away[heeded, None]
-            ahead = places @ DIRECTIONS.T
-            beside = np.sqrt(np.maximum(away[heeded, None] ** 2 - ahead**2, 0))
-            met = np.maximum(0, 1 - beside / self.reach[heeded, None])
-            met *= (ahead > 0) & (ahead < min(self.style.sight, distance + 0.1))
             # The button that is to be pressed is seen twice.
-            met[self.is_button[heeded] & (np.hypot(*(places - target).T) < SAME)] = 0
-            score = score - self.style.weight * self.care * (met / (0.2 + np.maximum(ahead, 0))).max(0)
+            minded = ~(self.is_button[heeded] & (np.hypot(*(places - target).T) < SAME))
+            places = places[minded] - AHEAD * velocity
+            reach = self.reach[heeded][minded][:, None]
+            distances = np.hypot(*places.T)[:, None]
+            ahead = places @ DIRECTIONS.T
+            met = np.maximum(0, 1 - np.sqrt(np.maximum(distances**2 - ahead**2, 0)) / reach)
+            met *= (ahead > 0) & (ahead < min(self.style.sight, distance + 0.1))
+            met /= 0.2 + np.maximum(ahead, 0)
+            met += np.maximum(0, 1 - distances / reach) * ahead / np.maximum(distances, 1e-6)  # too near already: away
+            if len(met):
+                score = score - self.style.weight * self.care * met.max(0)
         best = int(score.argmax())
         return float(ANGLES[best]), min(max((1 - float(score[best])) / 1.5, 0.0), 1.0)
 
