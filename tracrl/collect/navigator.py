@@ -71,8 +71,9 @@ class Navigator:
         return lambda penalty: (Pilot(self, self.care_at(penalty), parts).act, deviation)
 
     def care_at(self, penalty: float) -> float:
+        """Most penalties mean little care, where most of the cost limits are decided."""
         least, most = self.care
-        return least + (most - least) * min(penalty / self.highest_penalty, 1.0)
+        return least + (most - least) * min(penalty / self.highest_penalty, 1.0) ** 1.5
 
 
 class Pilot:
