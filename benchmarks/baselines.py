@@ -32,6 +32,7 @@ from tracrl.train.stack import Precision, Stack, has_bf16
 OBSERVATION, ACTION, STEPS, EPISODES = 8, 2, 200, 250
 BATCH = 512
 SUFFIX = {"float32": "", "bfloat16": ", bf16"}
+LABEL = {1: "one run", 9: "nine runs"}
 BASELINES = [name for name in PAPER_ORDER if name != "trac"]
 Contender = Callable[[int], float]
 """so many updates → milliseconds each"""
@@ -140,6 +141,7 @@ def main() -> None:
     )
     parser.add_argument("--methods", nargs="+", choices=BASELINES, default=BASELINES)
     parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"), default=("float32", "bfloat16"))
+    parser.add_argument("--runs", nargs="+", type=int, choices=(1, 9), default=(1, 9))
     parser.add_argument("--turn", type=Path, help="compile, then wait for this file: see benchmarks/gpu.py")
     parser.add_argument("--sequences", type=int, default=64, help="CDT's batch, of 10 steps each")
     parser.add_argument("--blocks", type=int, default=5)
@@ -162,7 +164,8 @@ def main() -> None:
         if name == "cdt":
             method = METHODS[name].preset("Bullet", batch_size=options.sequences)
         contenders = {"reference": reference.contender(name)} if reference else {}
-        for label, runs in (("one run", 1), ("nine runs", 9)):
+        for runs in options.runs:
+            label = LABEL[runs]
             for precision in precisions:
                 contenders[label + SUFFIX[precision]] = ours(method, data, runs, device, options.clock, precision)
         times = measure(contenders, options.blocks, options.seconds, options.turn)
@@ -171,7 +174,8 @@ def main() -> None:
         if reference:
             base = medians["reference"]
             for label in (SUFFIX[p] for p in precisions):
-                line += f"   {base / medians[f'one run{label}']:.2f}x {9 * base / medians[f'nine runs{label}']:.2f}x"
+                ratios = (runs * base / medians[LABEL[runs] + label] for runs in options.runs)
+                line += "  " + "".join(f" {ratio:.2f}x" for ratio in ratios)
         print(f"{name:<10}{line}", flush=True)
     if options.out:
         settings = {"batch": BATCH, "sequences": options.sequences, "clock": options.clock}

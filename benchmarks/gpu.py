@@ -33,7 +33,8 @@ def jobs(reference: str, out: Path, blocks: int, seconds: float, methods: list[s
     for method in methods:
         for precision in PRECISIONS:
             own = ["--methods", method, "--precisions", precision, "--sequences", "512", "--reference", reference]
-            found[f"{method}-{precision}"] = ["benchmarks.baselines", *own, *common]
+            runs = ["--runs", "9"] if precision == "float32" else []
+            found[f"{method}-{precision}"] = ["benchmarks.baselines", *own, *runs, *common]
     found |= {f"trac-{shape}": ["benchmarks.trac_update", "--shapes", shape, *common] for shape in shapes}
     for name, command in found.items():
         command += ["--turn", str(out / f"{name}.turn"), "--out", str(out / f"{name}.json")]
