@@ -32,13 +32,14 @@ LEARNING_SECONDS = 0.0004
 """of a collection, for each step beside the simulator's: PointCircle1's 2 million took 22 minutes of one core"""
 RECORDED = 1.5
 """candidate episodes for each that a collection keeps, where nothing is learned"""
-TRAC_ROW_SECONDS = 8.5e-6
+TRAC_ROW_SECONDS = 5.8e-6
 """TraC, for each step of each segment of a batch"""
 UPDATE_SECONDS = {
-    "bc-all": 0.0042, "bc-safe": 0.0044, "cdt": 0.23, "bcq-lag": 0.2, "bear-lag": 0.2, "cpq": 0.11, "coptidice": 0.038,
+    "bc-all": 0.0035, "bc-safe": 0.0036, "cdt": 0.17, "bcq-lag": 0.16, "bear-lag": 0.16, "cpq": 0.085,
+    "coptidice": 0.031,
 }  # fmt: skip
 """of one run, with the presets' batches"""
-ROUNDED_SHARE = 0.65
+ROUNDED_SHARE = 0.6
 """of that time with products in bfloat16"""
 
 
