@@ -20,7 +20,7 @@ from tracrl.methods.method import RunSpec
 from tracrl.methods.registry import METHODS
 from tracrl.train.stack import Stack
 
-PRODUCTS = {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm"}
+PRODUCTS = {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise"}
 UPDATES, TURNS = 10, 5
 ROWS, UNITS = 512, 256
 
