@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import Any
 
@@ -151,3 +152,29 @@ def test_without_onednn_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
                 results.append((result, *torch.autograd.grad(result.square().sum(), list(network.parameters()))))
         for mine, theirs in zip(*results[-2:], strict=True):
             assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(7, 2), (512, 2), (1088, 1), (9600, 2), (9601, 3), (72_000, 16)])
+def test_threads_share_out_all_rows_in_blocks_that_begin_with_whole_words(rows: int, threads: int) -> None:
+    shares = blocks.shares(rows, threads)
+    flat = [block for share in shares for block in share]
+    assert flat[0].start == 0
+    assert flat[-1].stop == rows
+    assert all(a.stop == b.start for a, b in itertools.pairwise(flat))
+    assert all(block.start % 8 == 0 for block in flat)
+    assert len(shares) <= threads
+    assert max(block.stop - block.start for block in flat) < 2 * ROWS
+
+
+@pytest.mark.parametrize("members", [None, 3])
+def test_by_several_threads_it_is_the_same(members: int | None) -> None:
+    """But for the order of sums; dropout's masks are where they were."""
+    network = StackedMLP(generators([0, 1]), (5, 16, 2), members=members, dropout=0.25)
+    x = torch.randn(2, 700, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    results = []
+    for threads in (1, 3):
+        network.threads = threads
+        result = network(x, key if members is None else None)
+        results.append((result, *torch.autograd.grad(result.square().sum(), [x, *network.parameters()])))
+    for one, three in zip(*results, strict=True):
+        assert torch.allclose(one, three, rtol=1e-4, atol=1e-4)
