@@ -93,6 +93,9 @@ def test_the_model_weighs_what_it_brings_back() -> None:
     assert good.weighed()[0][0, 1] == 20.0
     assert bad.weighed()[0][0, 1] == 30.0
     assert good.weighed()[1][0, 1] > 2, "another opinion is a doubt, however good the model"
+    assert bad.weighed()[1][0, 1] == 10, "a single value function is not certain of itself where the model is worthless"
+    two = replace(bad, fitted=np.concatenate([bad.fitted, bad.fitted + 2]))
+    assert two.weighed()[1][0, 1] == pytest.approx(2**0.5), "two tell by how far they are apart"
     alone = opinions([20.0, 10.0, 0.0], [float("nan")], [20.0])
     assert alone.weighed()[0][0, 1] == 20.0
 

@@ -48,11 +48,14 @@ class Opinions:
         votes = np.concatenate([self.played, np.where(alone, 0.0, self.fitted)])
         members, replicas = len(self.played), len(self.fitted)
         estimate = middle_half(votes, np.stack([weight / members] * members + [(1 - weight) / replicas] * replicas))
+        apart = (of_fitted - of_model) ** 2
+        # A single value function does not tell how far off it may be: as far as the model is from it.
+        spread = np.where(alone, 0.0, _variance(self.fitted)) if replicas > 1 else apart
         variance = (
-            (1 - weight) * np.where(alone, 0.0, _variance(self.fitted))
+            (1 - weight) * spread
             # What members disagree on is a part of what they were off for logged episodes: the larger counts.
             + weight * np.maximum(_variance(self.played), self.replays.variances(of_model))
-            + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * (of_fitted - of_model) ** 2
+            + np.maximum(weight * (1 - weight), DOUBT * (1 - DOUBT) * weight) * apart
         )
         error = np.hypot(np.sqrt(variance), self.ood_shares[:, None] * self.anything)
         cost, doubt = estimate[:, 1], error[:, 1]
