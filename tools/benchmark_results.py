@@ -33,7 +33,6 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "docs" / "results.md")
 REPOSITORY = ("BallRun", "BallCircle", "CarRun", "CarCircle")
-EVEN = "-even"
 Row = dict[str, Any]
 
 
@@ -85,9 +84,9 @@ def gather(work: Path, code: str, machine: str) -> None:
 
 
 def data_name(source: str) -> str:
-    if source.endswith(EVEN):
-        return "even"
-    return "repository" if source in REPOSITORY else "collected"
+    """What follows the task's name: another choice of episodes, to be compared."""
+    other = source.partition("-")[2]
+    return other or ("repository" if source in REPOSITORY else "collected")
 
 
 def data_row(summary: Row, source: str) -> Row:

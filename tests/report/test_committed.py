@@ -105,6 +105,22 @@ def test_the_data_set_that_came_last_counts_and_another_choice_of_episodes_never
     assert {r.stack.method for r in committed.others} == {"bc-all"}
 
 
+def test_standardised_observations_are_a_column_only_where_they_are_compared(tmp_path: Path) -> None:
+    told = [("BallRun", 0.5, 0.2), ("CarRun", 0.5, 0.2)]
+    folder = write_results(tmp_path / "results", trac=told, bc_all=told)
+    runs = (folder / "runs.csv").read_text()
+    (folder / "runs.csv").write_text(runs.replace("CarRun,collected,trac,fast,off", "CarRun,collected,trac,fast,on"))
+    grid = benchmark_grid(overview(read_committed(folder).results))
+    assert [head for head in grid.heads if "standardise" in head] == []
+    assert "Trained on standardised observations: CarRun." in grid.caption
+    again = [
+        line.replace("BallRun,collected,bc-all,fast,off", "BallRun,collected,trac,fast,on")
+        for line in runs.splitlines()
+    ]
+    (folder / "runs.csv").write_text("\n".join(again) + "\n")
+    assert "TraC (standardise on)" in benchmark_grid(overview(read_committed(folder).results)).heads
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "sentence"),
     [

@@ -40,6 +40,7 @@ def benchmark_grid(found: Overview) -> Grid:
             "Mean over limits × seeds × episodes; behind it, how many of the runs have a mean normalised cost of at "
             "most 1. Averages: over the tasks' means, of methods that have the same tasks.",
             *settings_in_words(found.columns),
+            *_standardised(found),
             ON_COLLECTED_DATA,
             OF_THE_PAPER,
         ),
@@ -158,6 +159,13 @@ def _entry(found: Overview, rows: Sequence[Row], column: Column, cell: Cell, bes
 def _safe_runs(found: Overview, rows: Sequence[Row], column: Column) -> tuple[int, int]:
     runs = [result for row in rows for result in found.results[row, column]]
     return sum(bool(result.costs.mean() <= 1) for result in runs), len(runs)
+
+
+def _standardised(found: Overview) -> list[str]:
+    """A sentence on the tasks whose observations were standardised for training."""
+    tasks = {row.task for (row, _), cell in found.results.items() if cell[0].stack.run.settings["standardise"] == "on"}
+    named = [row.task for row in found.rows if row.task in tasks]
+    return [f"Trained on standardised observations: {', '.join(named)}."] if named else []
 
 
 def _mean(found: Overview, rows: Sequence[Row], column: Column) -> Cell:

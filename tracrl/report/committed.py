@@ -79,9 +79,14 @@ def read_committed(folder: Path) -> Committed:
     described = {row["fingerprint"]: row for row in data}
     results: dict[tuple[str, str], list[Result]] = {}
     seen: set[tuple[str, ...]] = set()
+    units: dict[tuple[str, ...], set[str]] = {}
+    for row in runs:
+        units.setdefault(_trained_alike(row), set()).add(row["standardise"])
     for row in runs:
         with _reading(folder / "runs.csv", f"run {row['run']}: "):
-            result = _result(folder, row, episodes.pop(row["run"], None), described.get(row["fingerprint"]))
+            compared = len(units[_trained_alike(row)]) > 1
+            played, data_row = episodes.pop(row["run"], None), described.get(row["fingerprint"])
+            result = _result(folder, row, played, data_row, compared)
             key = (result.stack.identity, row["limit"], row["seed"])
             if key in seen:
                 raise ValueError(f"{' '.join(key)} is there twice")
@@ -101,8 +106,17 @@ def read_committed(folder: Path) -> Committed:
     )
 
 
+def _trained_alike(row: CsvRow) -> tuple[str, ...]:
+    """But for the units of the observations."""
+    return row["task"], row["fingerprint"], row["method"], row["preset"]
+
+
 def _result(
-    folder: Path, row: CsvRow, played: Sequence[tuple[float, float]] | None, data: Mapping[str, str] | None
+    folder: Path,
+    row: CsvRow,
+    played: Sequence[tuple[float, float]] | None,
+    data: Mapping[str, str] | None,
+    units_compared: bool,
 ) -> Result:
     if row["task"] not in all_tasks():
         raise ValueError(f"no known task is called {row['task']!r}")
@@ -116,7 +130,7 @@ def _result(
     returns, costs = np.array(played, np.float64).T
     rewards: Floats = normalised_reward(get_task(row["task"]), returns)
     return Result(
-        stack=_stack(folder, row, data),
+        stack=_stack(folder, row, data, units_compared),
         limit=limit,
         seed=seed,
         rewards=rewards,
@@ -129,10 +143,13 @@ def _result(
     )
 
 
-def _stack(folder: Path, row: CsvRow, data: Mapping[str, str]) -> StackMetadata:
-    """What is known of it; the settings are not but for the preset's name, which is that of the code then."""
+def _stack(folder: Path, row: CsvRow, data: Mapping[str, str], units_compared: bool) -> StackMetadata:
+    """What is known of it; the settings are not but for the preset's name, which is that of the code then.
+
+    Where a task was only trained on standardised observations, that is no column of its own.
+    """
     kind = METHODS.get(row["method"])
-    changes = {} if row["standardise"] == "off" else {"standardise": row["standardise"]}
+    changes = {"standardise": row["standardise"]} if units_compared and row["standardise"] != "off" else {}
     names = [row["task"], row["method"], row["preset"], *changes.values(), row["fingerprint"][:6]]
     run = RunMetadata(
         path=folder / "runs.csv",
