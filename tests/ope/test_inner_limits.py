@@ -85,6 +85,8 @@ def test_x_is_chosen_beside_the_inner_limit() -> None:
     told_x = AnyXPolicy(plain.metadata, tensors, lowest=0.0, highest=64.0, largest_x=50.0, least_x=6.25)
     tried = candidates(told_x, [20])
     assert list(tried.stacks) == ["trac-any, x 50", "trac-any, x 25", "trac-any, x 12.5", "trac-any, x 6.25"]
+    odd = AnyXPolicy(plain.metadata, tensors, lowest=0.0, highest=64.0, largest_x=49.994, least_x=6.2549)
+    assert candidates(odd, [20]).x == [49.994, 25.0, 12.5, 6.2549]  # rounded, and within its range
     inner = inner_limits(plain, [20])
     joined = estimated(plain.over(inner * 4), (0.5, 0.5))
     each = 2 * len(inner)

@@ -102,8 +102,9 @@ def candidates(policy: AnyLimitPolicy, wanted: Sequence[float], name: str = "tra
     inner = inner_limits(policy, wanted)
     if not isinstance(policy, AnyXPolicy):
         return Candidates({name: policy.over(inner)}, [None])
-    ratio = policy.least_x / policy.largest_x
-    shares = [float(f"{policy.largest_x * ratio ** (i / (X_COUNT - 1)):.3g}") for i in range(X_COUNT)]
+    least, largest = policy.least_x, policy.largest_x
+    spread = [largest * (least / largest) ** (i / (X_COUNT - 1)) for i in range(X_COUNT)]
+    shares = [min(max(float(f"{x:.3g}"), least), largest) for x in spread]
     return Candidates({f"{name}, x {x:g}": policy.at_x(x).over(inner) for x in shares}, shares)
 
 
