@@ -75,7 +75,7 @@ def memory(path: Path, device: str, precision: str, updates: int, batch: int) ->
     runs = [RunSpec(limit, seed) for limit in (20.0, 40.0, 80.0) for seed in (0, 10, 20)]
     method = tracrl.TraC.preset("SafetyGymnasium", clone_updates=updates // 2, updates=updates, batch_size=batch)
     there = torch.device(device)
-    chosen = choose_precision(precision, there)
+    chosen = choose_precision(precision, there, method)
     with Stack(method, data, runs, there, precision=chosen) as stack:
         stack.update(updates)
     trained = peak_mib() - before

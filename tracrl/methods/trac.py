@@ -333,9 +333,13 @@ class TraCLearner(Learner):
         """log π_ref of every logged action (R, rows); a constant where the reference is uniform."""
         if self.method.reference == "uniform":
             return self.actions.new_zeros(len(self.runs), len(self.actions))
-        parts = zip(torch.split(self.states, ROWS_AT_ONCE), torch.split(self.actions, ROWS_AT_ONCE), strict=True)
-        runs = len(self.runs)
-        return torch.cat([log_prob(self.frozen(self.seen(s.to(a).expand(runs, -1, -1))), a) for s, a in parts], 1)
+        runs, rows = len(self.runs), len(self.actions)
+        result = self.actions.new_empty(runs, rows)
+        for start in range(0, rows, ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            states, actions = self.states[part], self.actions[part]
+            result[:, part] = log_prob(self.frozen(self.seen(states.to(actions).expand(runs, -1, -1))), actions)
+        return result
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.network.weights())
