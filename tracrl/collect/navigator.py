@@ -13,14 +13,16 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracrl.collect.behaviour import Decide, Floats
 from tracrl.envs.environment import Environment
-from tracrl.envs.safety_gymnasium import SafetyGymnasiumEnv
+
+if TYPE_CHECKING:  # a simulator's adapter is imported where one of its tasks is made
+    from tracrl.envs.safety_gymnasium import SafetyGymnasiumEnv
 
 Vector = NDArray[np.float64]
 BINS, FAR = 16, 3.0
@@ -66,7 +68,7 @@ class Navigator:
     """of the noise on the actions"""
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
-        parts = cast(SafetyGymnasiumEnv, env.env.unwrapped).parts
+        parts = cast("SafetyGymnasiumEnv", env.env.unwrapped).parts
         deviation = np.full(len(env.low), self.deviation, np.float32)
         return lambda penalty: (Pilot(self, self.care_at(penalty), parts).act, deviation)
 
@@ -83,7 +85,7 @@ class Pilot:
         self.style, self.care, self.parts = style, care, parts
         self.is_car = "ballquat_rear" in parts
         kinds = [kind for kind in OBSTACLES if f"{kind}_lidar" in parts]
-        self.rows = np.concatenate([np.arange(len(SEEN)) + parts[f"{kind}_lidar"].start for kind in kinds])
+        self.rows = np.concatenate([np.arange(BINS) + parts[f"{kind}_lidar"].start for kind in kinds])
         self.units = np.tile(SEEN, (len(kinds), 1))
         self.reach = np.repeat([OBSTACLES[kind] for kind in kinds], BINS) + style.margin * max(care, 0.0)
         self.is_box = np.repeat([kind == "push_box" for kind in kinds], BINS)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 import torch
 
+from tracrl.collect.recorder import RecorderSettings
 from tracrl.collect.run import untrained
 from tracrl.study.collecting import CollectionSpec
 from tracrl.study.stack import StackSpec
@@ -30,8 +31,6 @@ STEPS_PER_SECOND = {
 """whole episodes, resets included"""
 LEARNING_SECONDS = 0.0004
 """of a collection, for each step beside the simulator's: PointCircle1's 2 million took 22 minutes of one core"""
-RECORDED = 1.5
-"""candidate episodes for each that a collection keeps, where nothing is learned"""
 TRAC_ROW_SECONDS = 5.8e-6
 """TraC, for each step of each segment of a batch"""
 UPDATE_SECONDS = {
@@ -47,7 +46,7 @@ def collecting_seconds(spec: CollectionSpec) -> float:
     """Of one core."""
     task = get_task(spec.task)
     if untrained(spec.task):
-        return RECORDED * spec.episodes * task.max_steps / STEPS_PER_SECOND[spec.task]
+        return RecorderSettings().candidates * spec.episodes * task.max_steps / STEPS_PER_SECOND[spec.task]
     return spec.steps * (1 / STEPS_PER_SECOND[spec.task] + LEARNING_SECONDS)
 
 

@@ -30,7 +30,7 @@ from tracrl.train.graphs import RecordedUpdates
 CUBLAS_WORKSPACES = ":4096:2"
 """Two of 4 MiB, not 32 MiB, for each stream that a GPU multiplies in; the environment's own setting goes first."""
 Precision = Literal["float32", "bfloat16"]
-"""of TraC's matrix products; everything else is float32 (on a GPU, float32 products are TF32)"""
+"""of matrix products; everything else is float32 (on a GPU, float32 products are TF32)"""
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # what mallopt(3) calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 UNCUT_ACTIVATIONS = 6 * 2**20
 CPU_ACTIVATIONS = 3 * 2**19
