@@ -59,7 +59,7 @@ def gather(work: Path, code: str, machine: str) -> None:
                 "fingerprint": config["data"]["fingerprint"],
                 "code": code,
                 "device": training["device"],
-                "precision": "bfloat16" if method == "trac" and training["device"] == "cuda" else "float32",
+                "precision": config["precision"],
                 "machine": training.get("machine", machine),
                 "episodes": len(played["returns"][i]),
                 "evaluation_seed": 0,
