@@ -31,10 +31,15 @@ def facts(device: str = "cpu") -> dict[str, Any]:
 
 
 def save(
-    path: Path, benchmark: str, before: Mapping[str, Any], settings: Mapping[str, Any], ms: Mapping[str, Any]
+    path: Path,
+    benchmark: str,
+    before: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    numbers: Mapping[str, Any],
+    unit: str = "ms",
 ) -> None:
-    """``before`` are the facts from before it began, ``ms`` milliseconds, by whatever names, one below the other."""
-    measured = {"benchmark": benchmark, **before, "settings": dict(settings), "ms": ms}
+    """``before`` are the facts from before it began; the numbers, by whatever names, are filed under their unit."""
+    measured = {"benchmark": benchmark, **before, "settings": dict(settings), unit: numbers}
     path.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,8 +1,9 @@
 """The numbers of a benchmark's JSON as the tables of docs/performance.md.
 
-    python -m benchmarks.table measured/baselines.json measured/trac_update.json measured/gpu.json
+    python -m benchmarks.table measured/baselines.json measured/trac_update.json measured/gpu.json precision.json
 
-Each cell: milliseconds an update, and how many times as many run-updates a second as the reference beside it.
+Each cell: milliseconds an update, and how many times as many run-updates a second as the reference beside it; of
+precisions, the scores of both.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
+
+from benchmarks import precision
 
 BASES = ("reference", "plain loop, one run")
 COLUMNS = (("one run", ""), ("nine runs", ""), ("one run", ", bf16"), ("nine runs", ", bf16"))
@@ -47,7 +50,8 @@ def main() -> None:
         measured = json.loads(path.read_text(encoding="utf-8"))
         told = [measured["gpu"] or f"{measured['machine']}, {measured['cores']} cores", f"torch {measured['torch']}"]
         told += [f"commit {measured['commit']}", f"load {measured['load']}", f"{measured['settings']}"]
-        print("\n".join([", ".join(told), "", *table(measured["ms"]), ""]))
+        lines = precision.table(measured["scores"]) if "scores" in measured else table(measured["ms"])
+        print("\n".join([", ".join(told), "", *lines, ""]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import compare, record
+from benchmarks import compare, precision, record
 
 NINE = {"reference": 4.0, "one run": 2.0, "nine runs": 12.0}
 
@@ -41,3 +41,15 @@ def test_the_committed_results_can_be_compared() -> None:
     for path in (Path(record.__file__).parent / "results").glob("*.json"):
         stored = json.loads(path.read_text())
         assert len(compare.table(stored, stored)) == 1 + len(dict(compare.flat(stored["ms"]))), path
+
+
+def test_scores_of_two_precisions_are_compared_run_by_run() -> None:
+    """Runs differ by far more than one run's two scores do, so it is these differences that count."""
+    before = {"reward": [0.1, 0.5, 0.9], "cost": [0.0, 1.0, 2.0]}
+    after = {"reward": [0.2, 0.6, 1.0], "cost": [0.1, 0.9, 2.0]}
+    both = {"float32": before, "bfloat16": after}
+    lines = precision.table({"BallRun": {"bc-safe": both, "cdt": {"float32": before}}})
+    assert [line.split(" | ")[1:] for line in lines[2:-2]] == [
+        ["BC-Safe", "0.500 ± 0.327 / 1.00 ± 0.82", "0.600 ± 0.327 / 1.00 ± 0.78", "+0.100 ± 0.000", "+0.00 ± 0.06 |"]
+    ]
+    assert lines[-1] == "1 of 2 differences are beyond two standard errors."
