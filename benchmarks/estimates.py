@@ -40,7 +40,7 @@ from tracrl.policies.base import Policy
 LIMITS = [10.0, 20.0, 40.0]
 TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
 EPISODES = 50
-OPINIONS = ("fitted", "played", "ood_shares", "anything", "most_cost")
+OPINIONS = ("fitted", "played", "ood_shares", "anything", "most_cost", "foretold", "retraced")
 
 
 def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, list[float], list[int]]]:
@@ -117,7 +117,7 @@ def compare(task: str, out: Path) -> Result:
     """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
     saved = np.load(out / task / "opinions.npz")
     found = Opinions(
-        **{key: saved[key] for key in OPINIONS if key != "most_cost"},
+        **{key: saved[key] for key in OPINIONS if key != "most_cost" and key in saved},
         most_cost=float(saved["most_cost"]),
         replays=Replays(saved["replayed"], saved["logged"]),
     )

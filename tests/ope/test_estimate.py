@@ -153,11 +153,12 @@ def test_estimates_say_which_episodes_they_use() -> None:
 
 
 def test_value_functions_of_two_cores_see_whole_episodes_up_to_a_number_of_rows() -> None:
-    data = line_log(20)
-    part = at_most(data, 5 * STEPS + 3, seed=1)
-    assert (len(part), part.rows) == (5, 5 * STEPS)
-    assert at_most(data, data.rows, seed=1) is data
-    assert len(at_most(data, 1, seed=1)) == 1
+    data, some = line_log(20), np.arange(3, 20)
+    part = at_most(data, some, 5 * STEPS + 3, seed=1)
+    assert len(set(part)) == 5
+    assert np.isin(part, some).all()
+    np.testing.assert_array_equal(at_most(data, some, data.rows, seed=1), some)
+    assert len(at_most(data, some, 1, seed=1)) == 1
 
 
 def test_policies_with_a_memory_or_at_random_are_estimated_and_it_is_said_how(tmp_path: Path) -> None:

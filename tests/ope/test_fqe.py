@@ -48,6 +48,27 @@ def test_a_policy_in_a_stack_is_estimated_as_alone() -> None:
     np.testing.assert_allclose(together[:, 1], alone[:, 0], rtol=1e-4, atol=1e-4)
 
 
+def test_what_held_out_episodes_brought_is_foretold_whoever_acted() -> None:
+    """Logged by one that goes either way; the value functions are those of two who do not."""
+    data = chain_log(1_500)
+    log = Log.of(data, torch.device("cpu"))
+    held_out, rest = np.arange(300), np.arange(300, 1_500)
+    actions = actions_of(chain_policy([LEFT, HALFWAY]), log.observations)
+    learner = FittedQ(SMALL, log, actions, replicas=2, among=rest)
+    assert all((rows[:count] >= log.first[300]).all() for rows, count in zip(learner.rows, learner.counts, strict=True))
+    before = learner.foretold(held_out)[0]
+    fit(learner)
+    told, brought = learner.foretold(held_out)
+    np.testing.assert_allclose(brought, np.stack([data.returns, data.total_costs], axis=1)[:300], rtol=1e-5)
+    assert told.shape == (2, 2, 300, 2)
+    off = told.numpy() - brought.numpy()
+    np.testing.assert_allclose(off[..., 0].mean(-1), 0, atol=0.4)
+    np.testing.assert_allclose(off[..., 1].mean(-1), 0, atol=0.15)
+    # What chance brings in a step nobody foretells: the rest of what differs from episode to episode is.
+    untold = (before.numpy() - brought.numpy()).std(2)
+    assert (off.std(2) < 0.75 * untold).all()
+
+
 def test_what_ends_the_log_of_an_episode_decides_what_comes_after() -> None:
     following = np.tile(np.eye(4), (10, 1))
     arrays = {

@@ -14,8 +14,10 @@ from tracrl.ope.acting import Actor, actions_of
 from tracrl.ope.fitting import fit
 from tracrl.ope.log import Log
 from tracrl.ope.model import Dynamics, LearnedModel
-from tracrl.ope.playing import Replays, replay
+from tracrl.ope.playing import Replays, replay, retrace
 from tracrl.ope.weighing import Opinions, middle_half
+from tracrl.policies.base import PolicyMetadata
+from tracrl.policies.mlp import MLPPolicy
 
 CPU = torch.device("cpu")
 
@@ -61,6 +63,40 @@ def test_the_model_is_judged_by_episodes_that_it_was_not_fitted_to() -> None:
     assert not np.isin(episode, model.held_out).any()
     few = LearnedModel(Dynamics(hidden=(8,)), Log.of(line_log(6), CPU), members=1)
     assert len(few.held_out) == len(few.fitted) == 6, "of a few none can be spared"
+
+
+def tipping_log(episodes: int = 120, steps: int = 25) -> Episodes:
+    """A pole that falls unless it is held: an action that is off by little, played again blindly, lets it fall."""
+    generator = np.random.default_rng(0)
+    aims = generator.uniform(-0.3, 0.3, episodes)
+    x, rows = aims + 0.1 * generator.normal(size=episodes), []
+    for _ in range(steps):
+        action = np.clip(np.tanh(-2 * x) + aims + 0.1 * generator.normal(size=episodes), -1, 1)
+        rows.append((x, action, x, (x > 0.2).astype(float)))
+        x = np.clip(1.5 * x + 0.7 * action, -2, 2)
+    columns = [np.stack(column, axis=1) for column in zip(*rows, strict=True)]
+    keys = ("observations", "actions", "rewards", "costs")
+    arrays = {key: column.reshape(-1, 1) for key, column in zip(keys, columns, strict=True)}
+    return Episodes.from_arrays(
+        {
+            **{key: arrays[key] if key in keys[:2] else arrays[key][:, 0] for key in keys},
+            "timeouts": np.tile(np.arange(steps) == steps - 1, episodes),
+            "final_observations": x[:, None],
+        }
+    )
+
+
+def test_with_an_eye_on_where_they_go_episodes_come_back_that_do_not_blindly() -> None:
+    model = LearnedModel(Dynamics(updates=300, hidden=(32, 32), lr=5e-3), Log.of(tipping_log(), CPU), members=2)
+    fit(model)
+    metadata = PolicyMetadata("bc-all", (3.0,) * 2, (0, 1), (-1.0,), (1.0,))
+    weights = np.array([-2.0, 0.0], np.float32)[:, None, None]  # one that holds the pole, one that does not look
+    policy = MLPPolicy(metadata, {"weight0": weights, "bias0": np.zeros((2, 1, 1), np.float32)})
+    blindly = replay(model)
+    looking, not_looking = np.swapaxes(retrace(model, [policy]), 0, 1)
+    np.testing.assert_allclose(not_looking, blindly.replayed, atol=1e-3)
+    assert Replays(looking, blindly.logged).skill[0] > 0.9
+    assert blindly.skill[0] < 0.5
 
 
 def test_policies_act_on_tensors_as_they_do() -> None:

@@ -16,10 +16,10 @@ from tracrl.ope.acting import actions_of
 from tracrl.ope.alarm import in_logged_states
 from tracrl.ope.estimates import Estimates, check_confidence
 from tracrl.ope.fitting import fit
-from tracrl.ope.fqe import FQE, FittedQ
-from tracrl.ope.log import Log, check_policy, draws_actions, has_memory
+from tracrl.ope.fqe import FQE, FittedQ, Rows
+from tracrl.ope.log import Log, check_policy, draws_actions, has_memory, parted
 from tracrl.ope.model import Dynamics, LearnedModel
-from tracrl.ope.playing import play, replay
+from tracrl.ope.playing import play, replay, retrace
 from tracrl.ope.support import ood_shares
 from tracrl.ope.weighing import Opinions
 from tracrl.policies.base import Policy
@@ -131,24 +131,33 @@ def opinions(
     effort = effort or (GPU if chosen.type == "cuda" else CPU)
     log = Log.of(data, chosen)
     say = progress or (lambda _: None)
-    part = at_most(data, effort.rows, seed)
-    values = _value_functions(effort, log if part is data else Log.of(part, chosen), stacks, seed)
+    held_out, rest = parted(len(data), seed)
+    part = np.union1d(held_out, at_most(data, rest, effort.rows, seed))
+    part_log = log if len(part) == len(data) else Log.of(data.select(part), chosen)
+    values = _value_functions(effort, part_log, stacks, seed, np.flatnonzero(np.isin(part, rest)))
     say("fitting models of the dynamics and value functions")
     model = LearnedModel(effort.dynamics, log, effort.members, seed)
     fit(model, *(learner for learner, _ in values))
     fitted = np.full((effort.replicas, sum(map(len, stacks)), 2), np.nan)
+    foretold = np.full((*fitted.shape[:2], len(held_out), 2), np.nan)
     for learner, places in values:
         fitted[:, places] = learner.values().mean(2).double().cpu().numpy()
+        told, _ = learner.foretold(np.flatnonzero(np.isin(part, held_out)))
+        foretold[:, places] = told.cpu().numpy()
     say("playing the policies in the models")
-    replays, played = replay(model), play(model, stacks, seed)
+    replays, played, retraced = replay(model), play(model, stacks, seed), retrace(model, stacks, seed)
     most_cost = log.horizon * float(data.costs.max())
     # Of a return and a cost of which nothing is known but what the log has seen: a return between the lowest and the
     # highest, a cost of up to the most of a step in every step.
     anything = np.array([np.ptp(data.returns), most_cost]) / 12**0.5
-    return Opinions(fitted, played.sums, replays, ood_shares(played.visited, log, seed), anything, most_cost)
+    return Opinions(
+        fitted, played.sums, replays, ood_shares(played.visited, log, seed), anything, most_cost, foretold, retraced
+    )
 
 
-def _value_functions(effort: Effort, log: Log, stacks: Sequence[Policy], seed: int) -> list[tuple[FittedQ, list[int]]]:
+def _value_functions(
+    effort: Effort, log: Log, stacks: Sequence[Policy], seed: int, among: Rows
+) -> list[tuple[FittedQ, list[int]]]:
     """Value functions, not fitted yet, and their policies: none of those that are no function of the state."""
     start, result = 0, []
     by_draws: dict[int, list[tuple[int, Policy]]] = {}
@@ -159,17 +168,17 @@ def _value_functions(effort: Effort, log: Log, stacks: Sequence[Policy], seed: i
     for draws, group in by_draws.items():
         actions = torch.cat([actions_of(one, log.observations, draws, seed) for _, one in group], dim=1)
         places = [place for first, one in group for place in range(first, first + len(one))]
-        result.append((FittedQ(effort.fqe, log, actions, effort.replicas, seed), places))
+        result.append((FittedQ(effort.fqe, log, actions, effort.replicas, seed, among), places))
     return result
 
 
-def at_most(data: Episodes, rows: int, seed: int) -> Episodes:
-    """Whole episodes, chosen by the seed, of this many rows together."""
-    if data.rows <= rows:
-        return data
-    order = np.random.default_rng(seed).permutation(len(data))
+def at_most(data: Episodes, episodes: NDArray[np.int64], rows: int, seed: int) -> NDArray[np.int64]:
+    """Of these episodes some, chosen by the seed, that have so many rows together; one at least."""
+    if data.lengths[episodes].sum() <= rows:
+        return episodes
+    order = np.random.default_rng(seed).permutation(episodes)
     count = max(1, int(np.searchsorted(np.cumsum(data.lengths[order]), rows, side="right")))
-    return data.select(np.sort(order[:count]))
+    return np.sort(order[:count])
 
 
 def _opinion(values: Floats) -> dict[str, list[float | None]]:

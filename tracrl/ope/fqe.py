@@ -20,7 +20,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.nets import random
@@ -30,6 +32,9 @@ from tracrl.ope.fitting import Adam
 from tracrl.ope.log import Log
 
 ROWS_STREAM, DRAW_STREAM = 0, 1
+ROWS_AT_ONCE = 2_048
+
+Rows = NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,15 @@ class FittedQ(nn.Module):
 
     clock: Tensor
 
-    def __init__(self, settings: FQE, log: Log, actions: Tensor, replicas: int = 1, seed: int = 0):
-        """``actions`` (draws, policies, states, action size): what each policy does in each of the log's states."""
+    def __init__(self, settings: FQE, log: Log, actions: Tensor, replicas: int = 1, seed: int = 0, among: Rows = None):
+        """``actions`` (draws, policies, states, action size): what each policy does in each of the log's states.
+        ``among``: fitted to these episodes alone."""
         super().__init__()
         device = log.states.device
         self.settings, self.log, self.updates = settings, log, settings.updates
         self.policies, self.replicas = actions.shape[1], replicas
         self.actions = actions
-        self.rows, self.counts = log.resampled_rows(replicas, seed)
+        self.rows, self.counts = log.resampled_rows(replicas, seed, among)
         self.seeds = torch.arange(replicas, device=device) + seed * 1_000
         every = torch.arange(self.updates, device=device)[:, None]
         self.keys = random.keys(self.seeds, every, ROWS_STREAM)
@@ -138,6 +144,43 @@ class FittedQ(nn.Module):
             scores = self.target(self._inputs(first, chosen, torch.zeros_like(first)))
             total += self.bounded(scores).view_as(total)
         return total * (self.log.horizon / len(self.actions))
+
+    @torch.no_grad()
+    def foretold(self, episodes: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """(replicas, policies, episodes, 2), (episodes, 2): what these value functions say that the logged actions of
+        these episodes bring, and what they brought.
+
+        Where Q is exact, what an episode brings is V(s₀) + Σ Q(s, a) − V(s), whoever acted. So what it brought less
+        r + V(s') − Q(s, a), summed over its steps, is what Q says of it, and the rest is what Q is off.
+        """
+        log = self.log
+        device = log.first.device
+        lengths = torch.from_numpy(log.usable[episodes]).to(device)
+        place = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)
+        starts = torch.cumsum(lengths, 0) - lengths
+        rows = log.first[torch.from_numpy(episodes).to(device)][place] + torch.arange(len(place), device=device)
+        rows = rows - starts[place]
+        brought = torch.zeros(len(lengths), 2, dtype=torch.float64, device=device)
+        brought.index_add_(0, place, log.signals[rows].double())
+        told = torch.zeros(self.replicas, self.policies, len(lengths), 2, dtype=torch.float64, device=device)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            some = slice(start, start + ROWS_AT_ONCE)
+            at = rows[some][None].expand(self.replicas, -1)
+            time, following = log.step[at], log.following[at]
+            own = log.actions[at][:, None].expand(-1, self.policies, -1, -1)
+            left = (log.horizon - time).float()[:, None, :, None]
+            here = left * self._shaped(self._inputs(at, own, time))
+            later = torch.zeros_like(here)
+            for draw in range(len(self.actions)):
+                chosen = self.actions[draw][:, following].transpose(0, 1)
+                later += self._shaped(self._inputs(following, chosen, time + 1)) / len(self.actions)
+            later = log.goes_on[at][:, None, :, None] * (left - 1) * later
+            told.index_add_(2, place[some], (here - later).double())
+        return told, brought
+
+    def _shaped(self, inputs: Tensor) -> Tensor:
+        """(replicas, policies, rows, 2): by the network that follows"""
+        return self.bounded(self.target(inputs)).view(self.replicas, self.policies, -1, 2)
 
     def bounded(self, scores: Tensor) -> Tensor:
         returns = (self.centre + self.scale * scores[..., :1]).clamp(self.low[0], self.high[0])

@@ -14,6 +14,8 @@ from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.policies.base import Policy
 
+HELD_OUT = (30, 300)
+"""episodes that nothing is fitted to: a tenth, but so many at least and at most, and never more than half"""
 STANDARD_RANGE = 10.0
 """standardised observations are cut to ± this"""
 
@@ -111,6 +113,14 @@ class Log:
         longest = max(map(len, drawn))
         rows = np.stack([np.pad(one, (0, longest - len(one))) for one in drawn])
         return torch.from_numpy(rows).to(self.step.device), torch.tensor([len(o) for o in drawn]).to(self.step.device)
+
+
+def parted(episodes: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(held out, fitted to): of a few episodes none can be spared, and all are both."""
+    least, most = HELD_OUT
+    count = min(max(episodes // 10, least), most, episodes // 2)
+    order = np.random.default_rng(seed).permutation(episodes)
+    return (np.sort(order[:count]), np.sort(order[count:])) if count >= 5 else (order, order)
 
 
 def check_policy(policy: Policy, data: Episodes) -> None:

@@ -13,19 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.nets import random
 from tracrl.nets.stacked import StackedMLP, generators
 from tracrl.ope.fitting import Adam
-from tracrl.ope.log import Log
+from tracrl.ope.log import Log, parted
 
 ROWS_STREAM = 10
-HELD_OUT = (30, 300)
-"""episodes that are kept from the model: a tenth, but so many at least and at most, and never more than half"""
 BEYOND = 0.1
 """states may leave the range that was logged by this share of it, changes of the state too"""
 
@@ -63,7 +59,7 @@ class LearnedModel(nn.Module):
         super().__init__()
         device = log.states.device
         self.settings, self.log, self.members, self.updates = settings, log, members, settings.updates
-        self.held_out, self.fitted = _parted(len(log.first), seed)
+        self.held_out, self.fitted = parted(len(log.first), seed)
         self.rows, self.counts = log.resampled_rows(members, seed, self.fitted)
         self.seeds = torch.arange(members, device=device) + seed * 1_000
         every = torch.arange(self.updates, device=device)[:, None]
@@ -137,14 +133,6 @@ class LearnedModel(nn.Module):
             there = (log.step[rows] >= back)[..., None]
             steps.append(torch.where(there, torch.cat([change, log.actions[before]], -1), 0.0))
         return torch.cat(steps, -1) * self.seen if steps else log.actions[rows][..., :0]
-
-
-def _parted(episodes: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(held out, fitted to): of a few episodes none can be spared, and all are both."""
-    least, most = HELD_OUT
-    count = min(max(episodes // 10, least), most, episodes // 2)
-    order = np.random.default_rng(seed).permutation(episodes)
-    return (np.sort(order[:count]), np.sort(order[count:])) if count >= 5 else (order, order)
 
 
 def _range(values: Tensor) -> tuple[Tensor, Tensor]:

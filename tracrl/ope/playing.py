@@ -84,20 +84,59 @@ class Replays:
 def replay(model: LearnedModel) -> Replays:
     """Episodes that the model was not fitted to, once more, by their logged actions."""
     log = model.log
-    device = log.first.device
-    lengths = torch.diff(log.first, append=torch.tensor([len(log.step)], device=device))
-    chosen = torch.from_numpy(model.held_out).to(device)
-    first, lengths = log.first[chosen], lengths[chosen]
+    first, lengths = _held_out(model)
     now = model.begin(log.states[first])
-    total = torch.zeros(model.members, len(first), 2, device=device)
-    logged = torch.zeros(len(first), 2, dtype=torch.float64, device=device)
+    total = torch.zeros(model.members, len(first), 2, device=first.device)
+    logged = torch.zeros(len(first), 2, dtype=torch.float64, device=first.device)
     for step in range(int(lengths.max())):
-        rows = first + torch.minimum(torch.tensor(step, device=device), lengths - 1)
-        on = (step < lengths)[:, None]
+        rows, on = _at(first, lengths, step)
         now, brought, _ = model.advance(now, log.actions[rows].expand(model.members, -1, -1))
         total += brought * on
         logged += log.signals[rows] * on
     return Replays(total.double().cpu().numpy(), logged.cpu().numpy())
+
+
+@torch.no_grad()
+def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Floats:
+    """(members, policies, episodes, 2): the same episodes, with an eye on where they go.
+
+    Where the model has left the logged path, the action is changed as the policy would change it between there and
+    here. Errors of the model then grow as they do where the policy itself is played in it, no more. A policy with a
+    memory changes nothing.
+    """
+    log, members = model.log, model.members
+    first, lengths = _held_out(model)
+    totals = []
+    for policy in policies:
+        there, here = (Actor(policy, first.device, seed) for _ in range(2))
+        there.reset()
+        here.reset()
+        now = model.begin(log.states[first].repeat(len(there), 1))
+        total = torch.zeros(members, len(there), len(first), 2, device=first.device)
+        for step in range(int(lengths.max())):
+            rows, on = _at(first, lengths, step)
+            actions = log.actions[rows].repeat(len(there), 1).expand(members, -1, -1)
+            if not has_memory(policy):
+                wanted = there.act(_by_policy(now.states * log.std + log.mean, len(there)))
+                logged = here.act(log.observations[rows].repeat(members, 1).expand(len(there), -1, -1))
+                actions = (actions + _by_member(wanted - logged, members)).clamp(-1, 1)
+            now, brought, _ = model.advance(now, actions)
+            total += brought.view_as(total) * on
+        totals.append(total.double().cpu().numpy())
+    return np.concatenate(totals, axis=1)
+
+
+def _held_out(model: LearnedModel) -> tuple[Tensor, Tensor]:
+    """(episodes,) each: first rows and lengths"""
+    log = model.log
+    lengths = torch.diff(log.first, append=torch.tensor([len(log.step)], device=log.first.device))
+    chosen = torch.from_numpy(model.held_out).to(log.first.device)
+    return log.first[chosen], lengths[chosen]
+
+
+def _at(first: Tensor, lengths: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """(episodes,), (episodes, 1): the rows of this step, and whether the episodes have it"""
+    return first + (lengths - 1).clamp(max=step), (step < lengths)[:, None]
 
 
 @torch.no_grad()

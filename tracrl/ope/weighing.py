@@ -32,6 +32,10 @@ class Opinions:
     """(2,): the error where nothing is known"""
     most_cost: float
     """of an episode"""
+    foretold: Floats | None = None
+    """(replicas, policies, episodes, 2): what fitted Q evaluation says of the same logged episodes"""
+    retraced: Floats | None = None
+    """(members, policies, episodes, 2): these in the model, with an eye on where they go"""
 
     def weighed(self) -> tuple[Floats, Floats]:
         """(policies, 2) each: estimates and their standard errors.
