@@ -14,6 +14,8 @@ from tracrl.envs.environment import Environment
 Floats = NDArray[np.float32]
 Decide = Callable[[Floats], Floats]
 """observation → the action before noise, in [−1, 1]"""
+View = Callable[[Floats], Floats]
+"""observations (…, size) → what the networks are given instead"""
 
 PENALTY_FEATURES = 4
 OBSERVATION_CLIP = 10.0
@@ -50,6 +52,8 @@ class GaussianBehaviour:
     log_deviation: tuple[Floats, Floats]
     """weight (penalty features, action size) and bias of the logarithm of the actions' deviations: who is careful
     must be able to be more exact"""
+    view: View | None = None
+    """what is seen of an observation, where it is not the observation itself"""
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
         return self.at
@@ -61,10 +65,10 @@ class GaussianBehaviour:
         features = penalty_features(np.array([penalty], np.float32))[0]
         weight, log_bias = self.log_deviation
         layers = [(first[:split], bias + features @ first[split:]), *rest]
-        mean, scale = self.mean, self.scale
+        mean, scale, view = self.mean, self.scale, self.view
 
         def decide(observation: Floats) -> Floats:
-            x = (observation - mean) * scale
+            x = ((observation if view is None else view(observation)) - mean) * scale
             x = np.minimum(np.maximum(x, -OBSERVATION_CLIP), OBSERVATION_CLIP)  # np.clip takes twice as long
             for weight, bias in layers:
                 x = np.tanh(x @ weight + bias)

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tracrl.checkpoints import Checkpoint, restoring
-from tracrl.collect.behaviour import GaussianBehaviour
+from tracrl.collect.behaviour import GaussianBehaviour, View
 from tracrl.collect.ppo import PPO, PPOSettings
 from tracrl.collect.progress import Front, Progress
 from tracrl.collect.recording import Recording
 from tracrl.collect.rollout import Order, Rollout
+from tracrl.collect.views import VIEWS
 from tracrl.envs.pool import EnvPool
 
 CHECKPOINT_SECONDS = 20.0
@@ -68,8 +69,9 @@ class Learner:
         first = int(np.random.SeedSequence((seed, _FIRST_WEIGHTS)).generate_state(1)[0])
         with one_thread():
             self.ppo = PPO(
-                facts.observation_size, facts.action_size, settings.ppo, first, longest=longest, tolerated=tolerated
-            )
+                facts.observation_size, facts.action_size, settings.ppo, first, longest=longest, tolerated=tolerated,
+                view=VIEWS.get(pool.spec.name) if pool.spec.is_task else None,
+            )  # fmt: skip
         self.round = 0
         self.done = 0
         """steps so far"""
@@ -151,7 +153,7 @@ class Learner:
         for i, step in enumerate(checkpoint.metadata["snapshots"]):
             prefix = f"snapshot.{i}."
             named = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
-            self.snapshots.append(Snapshot(step, unpack(named)))
+            self.snapshots.append(Snapshot(step, unpack(named, self.ppo.view)))
 
     def _save_recording(self, checkpoint: Path) -> None:
         """Before the checkpoint that counts on it."""
@@ -166,7 +168,7 @@ class Learner:
         self._see(self.pool.play({-1: self.ppo.behaviour()}, orders, self.length))
 
     def _see(self, rollouts: Sequence[Rollout]) -> None:
-        self.ppo.seen.update(np.concatenate([rollout.observations for rollout in rollouts]))
+        self.ppo.see(rollouts)
         self.length = float(np.mean([len(rollout) for rollout in rollouts]))
 
     def _draw(self, episodes: int) -> tuple[list[float], list[int]]:
@@ -216,10 +218,9 @@ def pack(behaviour: GaussianBehaviour) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def unpack(tensors: dict[str, Tensor]) -> GaussianBehaviour:
+def unpack(tensors: dict[str, Tensor], view: View | None = None) -> GaussianBehaviour:
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     depth = sum(name.startswith("weight") for name in arrays)
     layers = tuple((arrays[f"weight{i}"], arrays[f"bias{i}"]) for i in range(depth))
-    return GaussianBehaviour(
-        arrays["mean"], arrays["scale"], layers, (arrays["deviation.weight"], arrays["deviation.bias"])
-    )
+    deviation = arrays["deviation.weight"], arrays["deviation.bias"]
+    return GaussianBehaviour(arrays["mean"], arrays["scale"], layers, deviation, view)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tracrl.collect.advantages import advantages
-from tracrl.collect.behaviour import OBSERVATION_CLIP, PENALTY_FEATURES, GaussianBehaviour, penalty_features
+from tracrl.collect.behaviour import OBSERVATION_CLIP, PENALTY_FEATURES, GaussianBehaviour, View, penalty_features
 from tracrl.collect.gradients import Backprop, Descent
 from tracrl.collect.network import copied, empty_linear, mlp
 from tracrl.collect.normalise import RunningMoments
@@ -93,11 +93,16 @@ class PPO:
         *,
         longest: float = 0.0,
         tolerated: float = 0.0,
+        view: View | None = None,
     ):
-        """``longest`` is the number of steps of the longest episode, ``tolerated`` a cost of one that nobody minds."""
-        self.settings, self.tolerated = settings, tolerated
+        """``longest`` is the number of steps of the longest episode, ``tolerated`` a cost of one that nobody minds.
+
+        ``view`` is what the networks are given in place of the observations.
+        """
+        self.settings, self.tolerated, self.view = settings, tolerated, view
         self.discount = settings.discount(longest)
-        inputs = observation_size + PENALTY_FEATURES
+        size = len(self._viewed(np.zeros(observation_size, np.float32)))
+        inputs = size + PENALTY_FEATURES
         generator = torch.Generator().manual_seed(seed)
         self.actor = mlp(generator, (inputs, *settings.hidden, action_size), last_gain=0.01)
         self.critic = mlp(generator, (inputs, *settings.hidden, 2), last_gain=1.0)
@@ -111,7 +116,7 @@ class PPO:
         """the critic's part of the last update, which goes on while the policy is updated and plays"""
         self.parameters = [*self._policy.parameters, *self._value.parameters]
         self.rate = np.array(settings.learning_rate)
-        self.seen = RunningMoments(observation_size)
+        self.seen = RunningMoments(size)
         # Of rewards and costs: mean and mean square of the values, the scale of the advantages and of whole episodes.
         self.value_mean, self.value_square = np.zeros(2), np.zeros(2)
         self.advantage_scale, self.episode_scale = np.zeros(2), np.zeros(2)
@@ -123,7 +128,15 @@ class PPO:
             scale=self.seen.scale().astype(np.float32),
             layers=tuple(copied(layer) for layer in self.actor if isinstance(layer, nn.Linear)),
             log_deviation=copied(self.log_deviation),
+            view=self.view,
         )
+
+    def see(self, rollouts: Sequence[Rollout]) -> None:
+        """Normalise by these episodes' observations too."""
+        self.seen.update(self._viewed(np.concatenate([rollout.observations for rollout in rollouts])))
+
+    def _viewed(self, observations: Floats) -> Floats:
+        return observations if self.view is None else self.view(observations)
 
     def update(
         self, rollouts: Sequence[Rollout], penalties: Sequence[float], pace: float, generator: np.random.Generator
@@ -255,7 +268,7 @@ class PPO:
         mean, scale = self.seen.mean.astype(np.float32), self.seen.scale().astype(np.float32)
 
         def joined(observations: NDArray[np.float32], told: NDArray[np.float32]) -> Tensor:
-            normalised = np.clip((observations - mean) * scale, -OBSERVATION_CLIP, OBSERVATION_CLIP)
+            normalised = np.clip((self._viewed(observations) - mean) * scale, -OBSERVATION_CLIP, OBSERVATION_CLIP)
             return torch.from_numpy(np.concatenate([normalised, told], 1))
 
         return (
