@@ -13,95 +13,109 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.any_limit import (
+from benchmarks.any_limit_choices import mark, tried
+from benchmarks.any_limit_setup import (
     BOLD,
     CONFIDENCES,
     INNER,
-    LIMITS,
     MEAN,
     SEEDS,
-    TASKS,
-    UNSEEN,
+    TOLD_X,
     VARIANTS,
     file_of,
-    mark,
+    limits_of,
     summary,
-    tried,
+    unseen_of,
 )
 from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.inner_limits import calibrate
+from tracrl.tasks.table import all_tasks, get_task
 
 ASIDE = (".training", ".estimates", ".judged")
 """files beside the scores"""
-TOLD_X = [name for name, changes in VARIANTS.items() if "least_x" in changes]
 CHOSE = ("CarCircle", "BallRun", "BallCircle", "CarRun")
 """tasks whose results chose the recipe"""
 
 
 def table(options: argparse.Namespace) -> None:
-    """Markdown: a table over the compared limits, one over the unseen ones, and what an inner limit would bring."""
+    """Markdown, suite by suite: the compared limits, the unseen ones, and what an inner limit would bring."""
     found = [read_json(file) for file in sorted(options.out.glob("*.json")) if not file.stem.endswith(ASIDE)]
     scores = {(f["task"], f["variant"]): Scores.from_dict(f["scores"]) for f in found}
     facts = {(f["task"], f["variant"]): f for f in found}
-    tasks = [task for task in options.tasks or TASKS if (task, "any") in scores]
+    known = [task for task in options.tasks or all_tasks() if (task, "any") in scores]
+    for suite in dict.fromkeys(get_task(task).suite for task in known):
+        tasks = [task for task in known if get_task(task).suite == suite]
+        print(f"# {suite}\n")
+        of_variants(tasks, scores, facts)
+        for variant in TOLD_X:
+            chosen_by_the_log(options, tasks, variant, scores, facts)
+        for task in tasks:
+            inner_limits_alone(options, task, scores[task, "any"])
+
+
+def of_variants(tasks: Sequence[str], scores: dict[tuple[str, str], Scores], facts: dict[tuple[str, str], Any]) -> None:
+    """What every variant scored that was played."""
     order = [*VARIANTS, *(f"{v}, x {BOLD:g}" for v in TOLD_X), MEAN]
     variants = [v for v in order if any((task, v) in scores for task in tasks)]
-    print("Reward / cost, mean over limits 10, 20 and 40 and three seeds; in brackets the safe policies of nine.\n")
+    own = ", ".join(f"{limit:g}" for limit in limits_of(tasks[0]))
+    print(f"Reward / cost, mean over limits {own} and three seeds; in brackets the safe policies of nine.\n")
     print("| task | best safe episode |", " | ".join(variants), "|")
     print("|---|---:|" + "---:|" * len(variants))
     for task in tasks:
-        best = [facts[task, "any"]["best_safe"][f"{limit:g}"] for limit in LIMITS]
-        cells = [cell(scores.get((task, variant)), LIMITS) for variant in variants]
+        best = [facts[task, "any"]["best_safe"][f"{limit:g}"] for limit in limits_of(task)]
+        cells = [cell(scores.get((task, variant)), limits_of(task)) for variant in variants]
         print(f"| {task} | {np.mean([b for b in best if b is not None]):.3f} |", " | ".join(cells), "|")
     whole = [v for v in variants if all((task, v) in scores for task in tasks)]
-    means = {v: np.mean([summary(scores[task, v], LIMITS)[:2] for task in tasks], axis=0) for v in whole}
+    means = {v: np.mean([summary(scores[task, v], limits_of(task))[:2] for task in tasks], axis=0) for v in whole}
     cells = [f"{means[v][0]:.3f} / {means[v][1]:.2f}" if v in means else "" for v in variants]
     print("| mean | |", " | ".join(cells), "|")
     print("\nIf the simulator chose inner limits, which no method may: each seed's best reward within the limit.\n")
     chosen = [v for v in whole if v not in ("trac", MEAN)]
     print("| task |", " | ".join(f"{v}" for v in chosen), "|")
     print("|---|" + "---:|" * len(chosen))
+    bounds = {task: [upper_bound(task, scores[task, v]) for v in chosen] for task in tasks}
     for task in tasks:
-        print(f"| {task} |", " | ".join(f"{upper_bound(scores[task, v]):.3f}" for v in chosen), "|")
-    print("| mean |", " | ".join(f"{np.mean([upper_bound(scores[t, v]) for t in tasks]):.3f}" for v in chosen), "|")
+        print(f"| {task} |", " | ".join(f"{bound:.3f}" for bound in bounds[task]), "|")
+    print("| mean |", " | ".join(f"{bound:.3f}" for bound in np.mean(list(bounds.values()), axis=0)), "|")
     print("\nTraining time in seconds.\n")
     for task in tasks:
         times = [f"{v} {facts[task, v].get('training_seconds')}" for v in variants if (task, v) in facts]
         print(f"- {task}:", ", ".join(times))
     print("\nThe default at every limit that was played (reward / cost).\n")
-    limits = sorted({*LIMITS, *UNSEEN, *INNER})
+    limits = sorted({limit for task in tasks for limit in (*limits_of(task), *unseen_of(task), *INNER)})
+    limits = [limit for limit in limits if any(limit in scores[task, "any"].limits for task in tasks)]
     print("| task |", " | ".join(f"{limit:g}" for limit in limits), "|")
     print("|---|" + "---:|" * len(limits))
     for task in tasks:
         print(f"| {task} |", " | ".join(cell(scores[task, "any"], (limit,)) for limit in limits), "|")
-    for variant in TOLD_X:
-        chosen_by_the_log(options, variant, scores, facts)
-    for task in tasks:
-        inner_limits_alone(options, task, scores[task, "any"])
 
 
-def upper_bound(scores: Scores) -> float:
+def upper_bound(task: str, scores: Scores) -> float:
     """Mean reward over limits and seeds, each at the best of the played inner limits that keeps to the limit; NaN where
     there is none."""
     rewards, costs, seeds = scores.rewards.mean(1), scores.costs.mean(1), np.array(scores.seeds)
     best = [
         max(rewards[(seeds == seed) & (costs <= limit)], default=np.nan)
-        for limit in LIMITS
+        for limit in limits_of(task)
         for seed in set(scores.seeds)
     ]
     return float(np.mean(best))
 
 
 def chosen_by_the_log(
-    options: argparse.Namespace, variant: str, scores: dict[tuple[str, str], Scores], facts: dict[tuple[str, str], Any]
+    options: argparse.Namespace,
+    tasks: Sequence[str],
+    variant: str,
+    scores: dict[tuple[str, str], Scores],
+    facts: dict[tuple[str, str], Any],
 ) -> None:
     """What a policy that is told x scores where the log alone chooses inner limit and x; TraC and the best safe episode
     beside it."""
     rows: dict[str, dict[float, list[Chosen]]] = {}
-    for task in options.tasks or TASKS:
-        if file_of(options.out, task, variant, ".judged.json").exists() and (task, "trac") in scores:
+    for task in tasks:
+        if file_of(options, task, variant, ".judged.json").exists() and (task, "trac") in scores:
             rows[task] = {confidence: judged(options, task, variant, confidence) for confidence in CONFIDENCES}
     if not rows:
         return
@@ -109,9 +123,11 @@ def chosen_by_the_log(
     print(f"\n{variant}: inner limit and x chosen by the log alone, at these confidences (reward / cost).\n")
     print("| task | best safe episode | TraC |", " | ".join(f"{c:.0%}" for c in shown), "|")
     print("|---|---:|---:|" + "---:|" * len(shown))
-    best = {task: np.mean([facts[task, "trac"]["best_safe"][f"{limit:g}"] for limit in LIMITS]) for task in rows}
+    best = {
+        task: np.mean([facts[task, "trac"]["best_safe"][f"{limit:g}"] for limit in limits_of(task)]) for task in rows
+    }
     for task, row in rows.items():
-        cells = [cell(scores[task, "trac"], LIMITS), *(chosen_cell(row[c]) for c in shown)]
+        cells = [cell(scores[task, "trac"], limits_of(task)), *(chosen_cell(row[c]) for c in shown)]
         print(f"| {task} | {best[task]:.3f} |", " | ".join(cells), "|")
     for name, group in (
         ("mean", list(rows)),
@@ -119,12 +135,12 @@ def chosen_by_the_log(
         ("of the others", [t for t in rows if t not in CHOSE]),
     ):
         if group:
-            base = np.mean([summary(scores[task, "trac"], LIMITS)[0] for task in group])
+            base = np.mean([summary(scores[task, "trac"], limits_of(task))[0] for task in group])
             cells = [gain([rows[task][c] for task in group], float(base)) for c in shown]
             print(f"| {name} | {np.mean([best[t] for t in group]):.3f} | {base:.3f} |", " | ".join(cells), "|")
     print("\nGap to the best safe episode: TraC's, and what is left of it.\n")
     for task, row in rows.items():
-        gap = best[task] - summary(scores[task, "trac"], LIMITS)[0]
+        gap = best[task] - summary(scores[task, "trac"], limits_of(task))[0]
         left = [f"{c:.0%}: {best[task] - np.mean([one.reward for one in row[c]]):.3f}" for c in shown]
         print(f"- {task}: {gap:.3f}; {', '.join(left)}")
     print("\nEstimated and true cost of the policies that were played.\n")
@@ -133,7 +149,7 @@ def chosen_by_the_log(
     for confidence in shown:
         print(f"\nChosen at {confidence:.0%}: for each limit inner limit/x of the seeds, reward / cost.\n")
         for task, row in rows.items():
-            for limit in LIMITS:
+            for limit in limits_of(task):
                 mine = [one for one in row[confidence] if one.limit == limit]
                 picks = ", ".join(f"{one.inner:g}/{one.x:g}" + ("" if one.shown else " (not shown)") for one in mine)
                 print(f"- {task} {limit:g}: {picks}: {chosen_cell(mine)}")
@@ -154,9 +170,9 @@ class Chosen:
 
 def judged(options: argparse.Namespace, task: str, variant: str, confidence: float) -> list[Chosen]:
     """What the log chooses for each limit and seed; empty where one of them was not played."""
-    known = read_json(file_of(options.out, task, variant, ".judged.json"))
-    estimates = Estimates.load(file_of(options.out, task, variant, ".estimates.json"))
-    choices = calibrate(tried(task, variant, options), estimates, LIMITS, confidence).choices
+    known = read_json(file_of(options, task, variant, ".judged.json"))
+    estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
+    choices = calibrate(tried(task, variant, options), estimates, limits_of(task), confidence).choices
     if any(mark(choice) not in known for choice in choices):
         return []
     return [
@@ -174,8 +190,8 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
 
 def errors(options: argparse.Namespace, task: str, variant: str) -> str:
     """How far the estimates of what was played are off."""
-    known = read_json(file_of(options.out, task, variant, ".judged.json"))
-    estimates = Estimates.load(file_of(options.out, task, variant, ".estimates.json"))
+    known = read_json(file_of(options, task, variant, ".judged.json"))
+    estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
     found = {
         f"{name.rpartition(', ')[2]}, inner limit {limit:g}, seed {seed}": cost
         for name, limit, seed, cost in zip(
@@ -201,13 +217,13 @@ def gain(rows: Sequence[Sequence[Chosen]], base: float) -> str:
 
 def inner_limits_alone(options: argparse.Namespace, task: str, truth: Scores) -> None:
     """What the inner limits score that the log alone chooses, at several confidences; and those the truth would."""
-    file = file_of(options.out, task, "any", ".estimates.json")
+    file = file_of(options, task, "any", ".estimates.json")
     if not file.exists():
         return
     estimates = Estimates.load(file)
     print(f"\n{task}: inner limits chosen by the log (reward / cost at the wanted limit, chosen limits by seed).\n")
     for confidence in (0.5, 0.7, 0.9):
-        for limit in LIMITS:
+        for limit in limits_of(task):
             rewards, costs, chosen = [], [], []
             for seed in SEEDS:
                 inner = choose_inner(estimates, seed, limit, confidence)

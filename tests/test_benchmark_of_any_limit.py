@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from benchmarks.any_limit import VARIANTS
-from benchmarks.any_limit_tables import TOLD_X, Chosen, chosen_cell, gain
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.any_limit_choices import keep_opinions, kept_opinions, reweigh
+from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
+from benchmarks.any_limit_tables import Chosen, chosen_cell, gain
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
+from tracrl.ope.estimates import Estimates
+from tracrl.ope.playing import Replays
+from tracrl.ope.weighing import Opinions
 
 
 def chosen(reward: float, cost: float) -> Chosen:
@@ -23,3 +32,35 @@ def test_what_calibration_trains_is_a_variant_that_was_measured() -> None:
     assert TO_CALIBRATE in [VARIANTS[name] for name in TOLD_X]
     for changes in list(VARIANTS.values())[1:]:
         TraCAny.preset("Bullet", "fast", **changes)
+
+
+def test_every_suite_is_played_at_its_own_limits_and_others() -> None:
+    assert (limits_of("BallRun"), unseen_of("BallRun")) == ((10, 20, 40), (5, 15, 30, 60))
+    assert (limits_of("PointCircle1"), unseen_of("PointCircle1")) == ((20, 40, 80), (10, 30, 60, 120))
+
+
+def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    logged = generator.uniform(0, 40, (30, 2))
+    found = Opinions(
+        fitted=generator.uniform(0, 40, (1, 3, 2)),
+        played=generator.uniform(0, 40, (2, 3, 2)),
+        replays=Replays(logged + generator.normal(size=(2, 30, 2)), logged),
+        ood_shares=np.zeros(3),
+        anything=np.array([50.0, 60.0]),
+        most_cost=100.0,
+    )
+    options = argparse.Namespace(out=tmp_path)
+    opinions, file = (file_of(options, "BallRun", "any", end) for end in (".opinions.npz", ".estimates.json"))
+    keep_opinions(found, opinions)
+    values, errors = found.weighed()
+    again = kept_opinions(opinions).weighed()
+    np.testing.assert_allclose(again, (values, errors), rtol=1e-4)
+    shape = {"names": ("a",) * 3, "limits": (10.0, 20.0, 40.0), "seeds": (0,) * 3, "confidence": 0.9}
+    numbers = {key: np.ones(3) for key in ("returns", "costs", "return_errors", "cost_errors", "ood_shares")}
+    data = {"episodes": 30, "horizon": 100, "fingerprint": "f"}
+    Estimates(**shape, **numbers, data=data).save(file)
+    assert "weighed again" in reweigh("BallRun", "any", options)
+    after = Estimates.load(file)
+    np.testing.assert_allclose(after.costs, values[:, 1], rtol=1e-4)
+    np.testing.assert_allclose(after.return_errors, errors[:, 0], rtol=1e-4)

@@ -69,6 +69,7 @@ def estimate(
     device: str = "auto",
     effort: Effort | None = None,
     progress: Callable[[str], None] | None = None,
+    keep: Callable[[Opinions], None] | None = None,
 ) -> Estimates:
     """Estimated return and cost of each policy of a stack, or of several stacks by name.
 
@@ -79,7 +80,7 @@ def estimate(
 
     With ``holdout`` only that share of the episodes is used (:func:`tracrl.data.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
-    they rest on the same episodes.
+    they rest on the same episodes. ``keep`` is given the opinions before they are weighed.
     """
     stacks = {policy.metadata.method: policy} if isinstance(policy, Policy) else dict(policy)
     if not stacks:
@@ -90,6 +91,8 @@ def estimate(
         check_policy(one, data)
     used, note = _episodes(data, holdout, seed, trained_on)
     found = opinions(list(stacks.values()), used, seed=seed, device=device, effort=effort, progress=progress)
+    if keep is not None:
+        keep(found)
     values, errors = found.weighed()
     log = Log.of(used, choose_device(device))
     metadata = [one.metadata for one in stacks.values()]

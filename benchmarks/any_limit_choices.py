@@ -1,0 +1,109 @@
+"""What the log alone says of candidates, inner limits and x, and how those score that it chooses."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tracrl
+from benchmarks.any_limit_setup import episodes_of, file_of, limits_of
+from tracrl.evaluation.evaluate import Evaluator
+from tracrl.files import read_json, write_json
+from tracrl.ope.estimates import Estimates
+from tracrl.ope.inner_limits import Candidates, Choice, calibrate, candidates, effort_on
+from tracrl.ope.playing import Replays
+from tracrl.ope.weighing import Opinions
+from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.mlp import MLPPolicy
+
+
+def estimate(task: str, variant: str, options: argparse.Namespace) -> str:
+    """What the log alone says of a variant's policies at each inner limit, and with each x where they are told x; the
+    opinions are kept, too, so that they can be weighed once more without a GPU."""
+    given, data = tried(task, variant, options), episodes_of(task, options.data)
+    began = time.monotonic()
+    found = tracrl.estimate(
+        given.stacks,
+        data,
+        trained_on=[data.fingerprint],
+        device=options.device,
+        effort=effort_on(options.device),
+        keep=lambda opinions: keep_opinions(opinions, file_of(options, task, variant, ".opinions.npz")),
+    )
+    found.save(file_of(options, task, variant, ".estimates.json"))
+    return f"{task}, {variant}: {len(found)} policies estimated in {time.monotonic() - began:.0f} s"
+
+
+def reweigh(task: str, variant: str, options: argparse.Namespace) -> str:
+    """The kept opinions weighed by the present code, in place of the estimates that are there."""
+    file, opinions = (file_of(options, task, variant, suffix) for suffix in (".estimates.json", ".opinions.npz"))
+    before = Estimates.load(file)
+    values, errors = kept_opinions(opinions).weighed()
+    after = replace(
+        before,
+        returns=values[:, 0],
+        costs=values[:, 1],
+        return_errors=errors[:, 0],
+        cost_errors=errors[:, 1],
+    )
+    after.save(file)
+    moved = np.abs(after.costs - before.costs).mean(), np.abs(after.cost_errors - before.cost_errors).mean()
+    return f"{task}, {variant}: weighed again; costs moved by {moved[0]:.2f}, their errors by {moved[1]:.2f} on average"
+
+
+def keep_opinions(found: Opinions, file: Path) -> None:
+    own = {f.name: getattr(found, f.name) for f in fields(found) if f.name != "replays"}
+    arrays = {name: np.asarray(value, np.float32) for name, value in own.items() if value is not None}
+    aside = file.with_suffix(".part.npz")
+    np.savez_compressed(aside, **arrays, replayed=found.replays.replayed, logged=found.replays.logged)
+    aside.rename(file)
+
+
+def kept_opinions(file: Path) -> Opinions:
+    with np.load(file) as saved:
+        own = {f.name: saved[f.name].astype(np.float64) for f in fields(Opinions) if f.name in saved}
+        replays = Replays(saved["replayed"], saved["logged"])
+    most_cost = float(own.pop("most_cost"))
+    return Opinions(**own, most_cost=most_cost, replays=replays)
+
+
+def tried(task: str, variant: str, options: argparse.Namespace) -> Candidates:
+    """The candidates that are estimated and chosen from."""
+    policy = tracrl.load_policy(file_of(options, task, variant, ".safetensors"))
+    assert isinstance(policy, AnyLimitPolicy)
+    if options.inner is None:
+        return candidates(policy, limits_of(task))
+    over = policy.over([limit for limit in options.inner if limit >= policy.limit_range[0]])
+    return Candidates({"trac-any": over}, [None])
+
+
+def judge(task: str, variant: str, options: argparse.Namespace) -> str:
+    """Play those of the candidates that the log chooses, each once, and keep what they scored."""
+    file = file_of(options, task, variant, ".judged.json")
+    known: dict[str, Any] = read_json(file) if file.exists() else {}
+    estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
+    given = tried(task, variant, options)
+    todo: dict[str, MLPPolicy] = {}
+    for confidence in options.confidences:
+        chosen = calibrate(given, estimates, limits_of(task), confidence)
+        for i, choice in enumerate(chosen.choices):
+            if mark(choice) not in known:
+                todo.setdefault(mark(choice), chosen.policy[[i]])
+    if todo:
+        first, *others = todo.values()
+        with Evaluator(task, episodes=options.episodes, workers=options.simulators) as evaluator:
+            scores = evaluator.evaluate(first.joined_with(others))
+        for i, name in enumerate(todo):
+            known[name] = {"rewards": scores.rewards[i].tolist(), "costs": scores.costs[i].tolist()}
+        write_json(file, known)
+    return f"{task}, {variant}: {len(todo)} policies played"
+
+
+def mark(choice: Choice) -> str:
+    x = "" if choice.x is None else f"x {choice.x:g}, "
+    return f"{x}inner limit {choice.inner:g}, seed {choice.seed}"
