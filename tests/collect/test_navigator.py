@@ -39,6 +39,24 @@ def test_who_takes_care_goes_round_what_lies_on_the_way() -> None:
     assert 0 < turned[-1][0] < 0.5, "and who likes to meet it turns to it"
 
 
+def test_nobody_takes_half_the_care() -> None:
+    navigator = Navigator("test")
+    cares = np.array([navigator.care_at(penalty) for penalty in np.linspace(0, 1, 101)])
+    assert (np.diff(cares) >= 0).all(), "a higher penalty never means less care"
+    assert not ((cares > 0.1) & (cares < 0.7)).any()
+    assert 0.3 < np.mean(cares < 0.1) < 0.5
+    assert cares[-1] == cares[90] == navigator.careful[1], "beyond the highest penalty as with the highest"
+
+
+def test_who_goes_among_gremlins_goes_more_slowly() -> None:
+    parts = {"velocimeter": slice(0, 3), "goal_lidar": slice(3, 19), "gremlins_lidar": slice(19, 35)}
+    observation = np.concatenate([[0.7, 0, 0], seen(0.01, 2.0), np.zeros(BINS)]).astype(np.float32)
+    style = Navigator("test", speed=0.8)
+    among = Pilot(style, 1.0, parts).act(observation)
+    alone = Pilot(style, 1.0, {"velocimeter": slice(0, 3), "goal_lidar": slice(3, 19), "hazards_lidar": slice(19, 35)})
+    assert among[0] < 0 < alone.act(observation)[0]
+
+
 def test_twelve_tasks_are_steered() -> None:
     known = [name for name in all_tasks() if steers(name)]
     assert len(known) == 12

@@ -202,10 +202,15 @@ def untrained(env: str | EnvSpec) -> Sequence[Driver] | Sequence[Navigator]:
 
 
 def _default_settings(spec: EnvSpec) -> CollectSettings:
-    """Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is."""
-    return (
-        CollectSettings(recorder=RecorderSettings(with_random_actions=0.0)) if _has_drivers(spec) else CollectSettings()
-    )
+    """Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is.
+
+    Nor do navigators, whose care is to be seen in all that they do.
+    """
+    if _has_drivers(spec):
+        return CollectSettings(recorder=RecorderSettings(with_random_actions=0.0))
+    if untrained(spec):
+        return CollectSettings(recorder=RecorderSettings(candidates=1.2, with_random_actions=0.0, changing=0.0, most_noise=0.5))
+    return CollectSettings()
 
 
 def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:
