@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -58,25 +56,7 @@ def main() -> None:
     before, end = record.facts(options.device), time.monotonic() + options.compile
     commands = jobs(options.reference, options.out, options.blocks, options.seconds, options.methods, options.shapes,
                     options.device)  # fmt: skip
-    started = {}
-    for name, command in commands.items():
-        text = (options.out / f"{name}.txt").open("w")
-        started[name] = subprocess.Popen([sys.executable, "-m", *command], stdout=text, stderr=subprocess.STDOUT)
-    waiting = dict(started)
-    try:
-        while waiting:
-            ready = [n for n, p in waiting.items() if (options.out / f"{n}.ready").exists() or p.poll() is not None]
-            if len(ready) < len(waiting) and (time.monotonic() < end or not ready):
-                time.sleep(0.1)
-                continue
-            name = ready[0]
-            (options.out / f"{name}.turn").touch()
-            code = waiting.pop(name).wait()
-            print(f"{name:<22}{'measured' if code == 0 else f'failed ({code})'}", flush=True)
-            save(options.out, list(started), before)
-    finally:
-        for process in waiting.values():
-            process.terminate()
+    record.in_turn(commands, options.out, end, lambda: save(options.out, list(commands), before))
     print("\n".join(table(json.loads((options.out / "gpu.json").read_text(encoding="utf-8"))["ms"])))
 
 

@@ -6,8 +6,9 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,32 @@ def wait_for_turn(turn: Path | None) -> None:
         turn.with_suffix(".ready").touch()
         while not turn.exists():
             time.sleep(0.05)
+
+
+def in_turn(commands: Mapping[str, Sequence[str]], out: Path, end: float, after: Callable[[], None]) -> None:
+    """Start Python with these arguments, all at once; when all are ready, or at ``end``, each that is has its turn.
+
+    ``out/NAME.ready`` says that a process has compiled, ``out/NAME.turn`` tells it to measure; ``after`` each that did.
+    """
+    started = {}
+    for name, command in commands.items():
+        text = (out / f"{name}.txt").open("w")
+        started[name] = subprocess.Popen([sys.executable, "-m", *command], stdout=text, stderr=subprocess.STDOUT)
+    waiting = dict(started)
+    try:
+        while waiting:
+            ready = [n for n, p in waiting.items() if (out / f"{n}.ready").exists() or p.poll() is not None]
+            if len(ready) < len(waiting) and (time.monotonic() < end or not ready):
+                time.sleep(0.1)
+                continue
+            name = ready[0]
+            (out / f"{name}.turn").touch()
+            code = waiting.pop(name).wait()
+            print(f"{name:<22}{'measured' if code == 0 else f'failed ({code})'}", flush=True)
+            after()
+    finally:
+        for process in waiting.values():
+            process.terminate()
 
 
 def _processor() -> str:

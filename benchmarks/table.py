@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks import precision
+from benchmarks import precision, protocol
 
 BASES = ("reference", "plain loop, one run")
 COLUMNS = (("one run", ""), ("nine runs", ""), ("one run", ", bf16"), ("nine runs", ", bf16"))
@@ -38,6 +39,10 @@ def table(ms: Mapping[str, Mapping[str, float]]) -> list[str]:
     return lines
 
 
+KINDS: Mapping[str, Callable[[Any], list[str]]] = {"precision": precision.table, "protocol": protocol.added_up}
+"""what is no table of methods beside a reference"""
+
+
 def shown(ms: float) -> str:
     """Three digits."""
     return f"{ms:.{max(0, 2 - len(str(int(ms))) + (ms >= 1))}f} ms"
@@ -50,7 +55,7 @@ def main() -> None:
         measured = json.loads(path.read_text(encoding="utf-8"))
         told = [measured["gpu"] or f"{measured['machine']}, {measured['cores']} cores", f"torch {measured['torch']}"]
         told += [f"commit {measured['commit']}", f"load {measured['load']}", f"{measured['settings']}"]
-        lines = precision.table(measured["scores"]) if "scores" in measured else table(measured["ms"])
+        lines = KINDS.get(measured["benchmark"], table)(measured.get("ms", measured.get("scores")))
         print("\n".join([", ".join(told), "", *lines, ""]))
 
 

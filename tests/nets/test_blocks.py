@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracrl.nets import blocks, random
+from tracrl.nets import blocks, products, random
 from tracrl.nets.blocks import ROWS, affine
 from tracrl.nets.stacked import StackedMLP, generators
 
@@ -145,9 +145,9 @@ def test_without_onednn_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x, results = torch.randn(2, 50, 5, generator=torch.Generator().manual_seed(0)), []
     for hidden in ("relu", "tanh"):
         network = StackedMLP(generators([0, 1]), (5, 16, 12, 2), hidden=hidden)  # type: ignore[arg-type]
-        for fused in (blocks.FUSED, None):
+        for fused in (products.FUSED, None):
             with monkeypatch.context() as patch:
-                patch.setattr(blocks, "FUSED", fused)
+                patch.setattr(products, "FUSED", fused)
                 result = network(x)
                 results.append((result, *torch.autograd.grad(result.square().sum(), list(network.parameters()))))
         for mine, theirs in zip(*results[-2:], strict=True):

@@ -18,6 +18,7 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
+from tracrl.nets.regression import squared_error
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
@@ -109,8 +110,19 @@ class CloningLearner(Learner):
         """which block of steps has been drawn, and its rows (steps, R, B)"""
 
     def learn(self) -> dict[str, Tensor]:
-        loss = self.loss()
-        self.adam.step(loss, self.lr)
+        if self.compute.device.type == "cpu":
+            rows, network = self.rows(), self.network
+            loss, gradients = squared_error(
+                self.observations[rows],
+                self.actions[rows],
+                list(network.parameters()),
+                self.compute.bf16,
+                network.threads,
+            )
+            self.adam.move(gradients, self.lr)
+        else:
+            loss = self.loss()
+            self.adam.step(loss, self.lr)
         return {"loss": loss.detach()}
 
     def loss(self) -> Tensor:

@@ -17,17 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tracrl.nets.dropout import compiled_slope
+from tracrl.nets.products import NARROW, assign, last_layer, layer, numbers, product_of, times_slope
 
 ROWS = 1024
 """of a block, about: 256 units of them are a megabyte"""
 
 FEWEST_ROWS = 128
 """that are worth a thread of their own"""
-NARROW = 16
-"""columns of a matrix that libraries multiply slowly unless it lies on its side"""
-FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
-"""oneDNN's x Wᵀ + b with an activation, which is not part of torch's promises"""
 
 
 @dataclass(frozen=True)
@@ -94,17 +90,17 @@ class _BlockedMLP(torch.autograd.Function):
                 for block in blocks:
                     h = of_run[block]
                     for i, of_layer in enumerate(layers[:-1]):
-                        h = _layer(h, *of_layer[g], activation)
+                        h = layer(h, *of_layer[g], activation)
                         if masks is not None:
                             first = (masks.first_row + block.start) * h.shape[1] // 8
-                            masks.kernel(_numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
+                            masks.kernel(numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
                         if kept:
                             hidden.append(h)
-                    _last_layer(h, *layers[-1][g], out[block])
+                    last_layer(h, *layers[-1][g], out[block])
             return hidden
 
         ctx.members, ctx.tanh, ctx.shares = members, tanh, shares(rows, threads)
-        hidden = _side_by_side(work, [(share,) for share in ctx.shares])
+        hidden = side_by_side(work, [(share,) for share in ctx.shares])
         ctx.save_for_backward(source, *weights, *itertools.chain(*hidden))
         return result
 
@@ -128,18 +124,18 @@ class _BlockedMLP(torch.autograd.Function):
                     inputs = [of_run[block], *itertools.islice(held, count - 1)]
                     for i in range(count - 1, -1, -1):
                         if need_layers:
-                            _product_of(inputs[i], delta, to_weights[i][g], added=later)
-                            _assign(to_biases[i][g], delta.sum(0), added=later)
+                            product_of(inputs[i], delta, to_weights[i][g], added=later)
+                            assign(to_biases[i][g], delta.sum(0), added=later)
                         if i:
-                            delta = _times_slope(_layer(delta, turned[i][g]), inputs[i], ctx.tanh)
+                            delta = times_slope(layer(delta, turned[i][g]), inputs[i], ctx.tanh)
                         elif of_x is not None:
                             run, member = divmod(g, members)
-                            _assign(of_x[run, block], _layer(delta, turned[0][g]), added=member > 0)
+                            assign(of_x[run, block], layer(delta, turned[0][g]), added=member > 0)
             return [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
 
         left, each = iter(hidden), len(weights[0]) * (count - 1)
         held = [list(itertools.islice(left, each * len(share))) for share in ctx.shares]
-        done = _side_by_side(work, [(share, iter(h)) for share, h in zip(ctx.shares, held, strict=True)])
+        done = side_by_side(work, [(share, iter(h)) for share, h in zip(ctx.shares, held, strict=True)])
         for more in done[1:] if need_layers else ():
             torch._foreach_add_(done[0], more)
         of_layers: Sequence[Tensor | None] = done[0] or [None] * (2 * count)
@@ -157,8 +153,8 @@ def shares(rows: int, threads: int) -> list[list[slice]]:
     return [found[i : i + each] for i in range(0, len(found), each)]
 
 
-def _side_by_side(work: Callable[..., list[Tensor]], of_shares: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
-    """``work`` on each share, in threads of their own that do not wait for each other in every product."""
+def side_by_side(work: Callable[..., list[Tensor]], of_shares: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
+    """``work`` on each share, in threads that do not wait for each other in every product; this one takes the first."""
     if len(of_shares) == 1:
         return [work(*of_shares[0])]
 
@@ -167,7 +163,10 @@ def _side_by_side(work: Callable[..., list[Tensor]], of_shares: Sequence[tuple[A
         with torch.no_grad():
             return work(*of_share)
 
-    return list(_threads().map(alone, of_shares))
+    if torch.get_num_threads() > 1:  # here each product would be shared out again
+        return list(_threads().map(alone, of_shares))
+    others = [_threads().submit(alone, of_share) for of_share in of_shares[1:]]
+    return [work(*of_shares[0]), *(other.result() for other in others)]
 
 
 @functools.cache
@@ -192,7 +191,7 @@ class _Affine(torch.autograd.Function):
         ctx.kinds = x.dtype, weight.dtype
         x, weight = x.to(kind), weight.to(kind)
         ctx.save_for_backward(x, weight)
-        return _stacked([_layer(*of_run) for of_run in zip(x, weight, bias.to(kind), strict=True)])
+        return _stacked([layer(*of_run) for of_run in zip(x, weight, bias.to(kind), strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -200,66 +199,13 @@ class _Affine(torch.autograd.Function):
         delta, (kind_of_x, kind) = gradients[0].to(weight.dtype), ctx.kinds
         of_weight = torch.empty_like(weight, dtype=kind)
         for of_run in zip(x, delta, of_weight, strict=True):
-            _product_of(*of_run, added=False)
+            product_of(*of_run, added=False)
         of_x = None
         if ctx.needs_input_grad[0]:
             turned = weight.transpose(1, 2)
-            of_x = _stacked([_layer(*of_run) for of_run in zip(delta, turned, strict=True)]).to(kind_of_x)
+            of_x = _stacked([layer(*of_run) for of_run in zip(delta, turned, strict=True)]).to(kind_of_x)
         return of_x, of_weight, delta.sum(1, keepdim=True).to(kind), None
 
 
 def _stacked(results: Sequence[Tensor]) -> Tensor:
     return results[0][None] if len(results) == 1 else torch.stack(list(results))
-
-
-def _layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    """activation(x W + b): product, bias and activation in one pass where oneDNN is there."""
-    if FUSED is not None:
-        return FUSED(x, weight.t(), None if bias is None else bias[0], activation, [], "")
-    result = torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
-    return result.relu_() if activation == "relu" else result.tanh_() if activation == "tanh" else result
-
-
-def _last_layer(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
-    """x W + b, in float32 from the product on."""
-    if x.dtype == bias.dtype:
-        torch.addmm(bias, x, weight, out=out)
-    else:
-        torch.add(bias, x @ weight, out=out)
-
-
-def _product_of(x: Tensor, delta: Tensor, to: Tensor, added: bool) -> None:
-    """The gradient of a layer's weights, xᵀ δ; ``added`` to what is there, or in its place."""
-    if 1 < delta.shape[1] < NARROW:
-        _assign(to, (delta.t() @ x).t(), added)
-    elif to.dtype != x.dtype:
-        _assign(to, x.t() @ delta, added)
-    elif added:
-        to.addmm_(x.t(), delta)
-    else:
-        torch.mm(x.t(), delta, out=to)
-
-
-def _assign(to: Tensor, value: Tensor, added: bool) -> None:
-    if added:
-        to.add_(value)
-    else:
-        to.copy_(value)
-
-
-def _times_slope(gradient: Tensor, result: Tensor, tanh: bool) -> Tensor:
-    """In place: times the slope of the activation, which its result tells."""
-    if tanh:
-        return torch.ops.aten.tanh_backward.grad_input(gradient, result, grad_input=gradient)
-    kernel = compiled_slope() if gradient.dtype == torch.bfloat16 else None
-    if kernel is None:
-        torch.ops.aten.threshold_backward.grad_input(gradient, result, 0, grad_input=gradient)
-    else:
-        kernel(_numbers(gradient), _numbers(result))
-    return gradient
-
-
-def _numbers(x: Tensor) -> Any:
-    """For compiled kernels, flat; bfloat16 as the integers that have its bits: their signs are the same."""
-    flat = x.view(-1)
-    return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
