@@ -1,17 +1,18 @@
 """The behaviour for MetaDrive: its own driver model, which keeps its lane and its distance, at a speed of its own.
 
-There the cost is mostly speed above 10 km/h, so the wanted speed is the trade-off between reward and cost, and nothing
-has to be learned. What a driver wants is not observed, and two things keep that from being learned:
+There a step costs 0.01 for each km/h above 10, and nothing else costs much. So the wanted speed is the trade-off
+between reward and cost, and nothing has to be learned. But half a km/h decides whether an episode is safe, and what a
+driver wants is not observed. Three things make such drivers something to learn from:
 
-- Who keeps a speed exactly is seen at each speed as somebody who goes on like that, and a policy that is cloned from
-  such drivers keeps to no speed at all. So a driver wanders within its lane, which is observed, and goes faster on the
-  left of it and slower on the right. At each place the drivers are seen above and below what they want there, and
-  always on their way back to it.
-- The brake is six times as strong as the engine. Noise on it slows a driver down, who then wants more on average, and a
-  policy that does what is done on average, without the noise, gets faster and faster. So there is none.
+- They want a few speeds that lie apart (``WISHES``), as policies trained for a few limits would. Where drivers want
+  every speed, each speed is seen kept, and a policy that is cloned from them keeps to none. For each of the cost limits
+  10, 20 and 40 one wish is safe, with room for the errors of who learns from it, and the next one is not.
+- Short pushes lead a driver off its speed and off the middle of its lane, and it is seen on its way back. Between two
+  pushes, all that is done follows from what is observed.
+- The last throttle is observed, and who is cloned from smooth driving repeats it. A little noise, too little to be a
+  brake, tells the two apart.
 
-Steering depends on nothing but where the car is and where it heads. Poorer episodes come from drivers who do not look
-ahead. Nobody wants less than the speed that costs nothing.
+Poorer episodes come from drivers who do not look ahead, and from those who want less than the speed that costs nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from tracrl.envs.environment import Environment
 
 NEVER = 10**9
 """Steps until the model thinks of overtaking."""
-EDGE = 0.35
-"""metres from the middle of the lane, where a car is half a metre from its line"""
-WANDER, MEMORY = 0.3, 40
-"""deviation of the wandering in metres, and for how many steps it goes on"""
+SURGE, ASIDE = 0.4, 0.7
+"""share of the wanted speed by which a push changes it at most, and metres by which it changes the place in the lane"""
+LASTS, EVERY = 15, 60
+"""steps of a push, and steps until the next one on average"""
+WISHES = {25.0: 1, 20.0: 2, 16.0: 2, 13.5: 3, 11.8: 3, 10.4: 5, 7.5: 1, 5.0: 1, 3.0: 1}
+"""wanted speeds in km/h, and how many drivers want each beside the others"""
 
 
 @dataclass(frozen=True)
@@ -44,24 +47,18 @@ class Driver:
     headway: float = 1.5
     """and seconds more when driving"""
     sees_others: bool = True
-    highest_speed: float = 70.0
-    """km/h, wanted without any penalty"""
-    lowest_speed: float = 10.0
-    """with the highest"""
     highest_penalty: float = 0.9
+    """with which the lowest speed is wanted"""
     pull: float = 0.1
     """throttle, or brake, for each km/h that is missing, or too many"""
-    aside: float = 0.3
-    """share of the wanted speed by which a driver is faster on the left edge and slower on the right"""
-    change: float = 0.2
-    """share of the wanted speed by which it may change on the way"""
-    deviation: tuple[float, float] = (0.05, 0.0)
+    deviation: tuple[float, float] = (0.05, 0.02)
     """of the noise on steering and on throttle and brake"""
 
     def speed(self, penalty: float) -> float:
-        """The wanted speed in km/h. Most penalties mean low speeds, where most of the cost limits are decided."""
-        share = 1 - penalty / self.highest_penalty
-        return self.lowest_speed + (self.highest_speed - self.lowest_speed) * max(share, 0.0) ** 2.5
+        """The wanted speed in km/h: the higher the penalty, the slower, in steps."""
+        shares = np.cumsum(list(WISHES.values())) / sum(WISHES.values())
+        place = int(np.searchsorted(shares, min(penalty / self.highest_penalty, 1.0), side="right"))
+        return list(WISHES)[min(place, len(WISHES) - 1)]
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
         parts = [importlib.import_module(f"metadrive.{name}") for name in ("policy.idm_policy", "utils.math_utils")]
@@ -72,34 +69,36 @@ class Driver:
         driver.LANE_CHANGE_FREQ = NEVER  # but where the road asks for it: who wants to overtake is not observed
         deviation = np.array(self.deviation, np.float32)
         generator = np.random.default_rng(seed)
-        base: list[float] = []
-        wandered = 0.0  # metres to the right
+        surge, aside, steps_left = 0.0, 0.0, 0
 
         def steering(lane: Any) -> float:
-            nonlocal wandered
-            wandered += WANDER * np.sqrt(2 / MEMORY) * generator.standard_normal() - wandered / MEMORY
-            wandered = float(np.clip(wandered, -EDGE, EDGE))
             along, beside = lane.local_coordinates(vehicle.position)
             turn = wrap_to_pi(lane.heading_theta_at(along + 1) - vehicle.heading_theta)
-            return float(0.3 * (beside - wandered) - 1.7 * turn)
+            return float(0.3 * (beside - aside) - 1.7 * turn)
 
         def acceleration(ahead: Any, distance: float) -> float:
-            beside = vehicle.lane.local_coordinates(vehicle.position)[1]
             # The model's wanted speed: ours, or a crawl where it waits for a gap in the lane that it has to take.
-            wanted = driver.target_speed * (1 - self.aside * min(max(beside / EDGE, -1.0), 1.0))
-            throttle = min(max(self.pull * (wanted - vehicle.speed), -1.0), 1.0)
+            throttle = min(max(self.pull * (driver.target_speed * (1 + surge) - vehicle.speed), -1.0), 1.0)
             if ahead is not None and self.sees_others:
                 throttle -= (driver.desired_gap(vehicle, ahead) / max(distance, 0.1)) ** 2
             return throttle
 
         driver.steering_control, driver.acceleration = steering, acceleration
 
+        def act(_: Floats) -> Floats:
+            nonlocal surge, aside, steps_left
+            steps_left -= 1
+            if steps_left < 0:
+                surge = aside = 0.0
+                if generator.random() < 1 / EVERY:
+                    surge, aside = generator.uniform(-1, 1, 2) * (SURGE, ASIDE)
+                    steps_left = LASTS
+            return np.clip(driver.act(), -1, 1).astype(np.float32)
+
         def at(penalty: float) -> tuple[Decide, Floats]:
-            base.append(self.speed(penalty))
-            low, high = (1 - self.change) * base[0], (1 + self.change) * base[0]
             # Both: the model goes back to its normal speed after each change of lane.
-            driver.NORMAL_SPEED = driver.target_speed = min(max(base[-1], low), high)
-            return lambda _: np.clip(driver.act(), -1, 1).astype(np.float32), deviation
+            driver.NORMAL_SPEED = driver.target_speed = self.speed(penalty)
+            return act, deviation
 
         return at
 
