@@ -209,7 +209,8 @@ def _default_settings(spec: EnvSpec) -> CollectSettings:
     if _has_drivers(spec):
         return CollectSettings(recorder=RecorderSettings(with_random_actions=0.0))
     if untrained(spec):
-        return CollectSettings(recorder=RecorderSettings(candidates=1.2, with_random_actions=0.0, changing=0.0, most_noise=0.5))
+        calm = RecorderSettings(candidates=1.2, with_random_actions=0.0, changing=0.0, most_noise=0.5)
+        return CollectSettings(recorder=calm)
     return CollectSettings()
 
 
