@@ -20,6 +20,7 @@ from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.driver import DRIVERS, Driver
 from tracrl.collect.learner import Learner, LearnerSettings
 from tracrl.collect.navigator import NAVIGATORS, Navigator, steers
+from tracrl.collect.ppo import PPOSettings
 from tracrl.collect.progress import Progress, Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings
 from tracrl.collect.recording import Recording
@@ -204,13 +205,16 @@ def untrained(env: str | EnvSpec) -> Sequence[Driver] | Sequence[Navigator]:
 def _default_settings(spec: EnvSpec) -> CollectSettings:
     """Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is.
 
-    Nor do navigators, whose care is to be seen in all that they do.
+    Nor do navigators, whose care is to be seen in all that they do. An ant on a circle learns slowly: so in longer
+    steps, and for the next 10 s, which are as many steps as one looks ahead that runs.
     """
     if _has_drivers(spec):
         return CollectSettings(recorder=RecorderSettings(with_random_actions=0.0))
     if untrained(spec):
         calm = RecorderSettings(candidates=1.2, with_random_actions=0.0, changing=0.0, most_noise=0.5)
         return CollectSettings(recorder=calm)
+    if spec.is_task and spec.name == "AntCircle":
+        return CollectSettings(learner=LearnerSettings(ppo=PPOSettings(sight=0.2, divergence=0.03)))
     return CollectSettings()
 
 
