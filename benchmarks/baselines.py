@@ -123,7 +123,7 @@ def measure(contenders: dict[str, Contender], blocks: int, seconds: float, turn:
     for run in contenders.values():
         run(1)
     record.wait_for_turn(turn)
-    counts = {name: max(1, int(seconds * 1e3 / run(2))) for name, run in contenders.items()}
+    counts = {name: max(2, int(seconds * 1e3 / run(2))) for name, run in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(blocks):
         for name, run in contenders.items():

@@ -182,7 +182,7 @@ def measure(
     record.wait_for_turn(turn)
     for name, (_, run, count) in contenders.items():
         torch.set_num_threads(count)
-        counts[name] = max(1, int(seconds * 1e3 / block(run, 3, device, clock)))
+        counts[name] = max(2, int(seconds * 1e3 / block(run, 3, device, clock)))
     for _ in range(blocks):
         for name, (_, run, count) in contenders.items():
             torch.set_num_threads(count)

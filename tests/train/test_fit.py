@@ -43,7 +43,7 @@ from tracrl.train.fit import fit
 from tracrl.train.logs import CsvLog
 from tracrl.train.loop import Interrupted, Loop
 from tracrl.train.progress import Silence
-from tracrl.train.stack import Stack, _parts
+from tracrl.train.stack import Stack
 
 SMALL = TraC(updates=30, clone_updates=10, batch_size=6, hidden=(16, 16), warmup=4, lr=1e-3, bc_lr=1e-3)
 LIMITS, SEEDS = [3.0, 4.0], [0, 10]
@@ -87,13 +87,6 @@ def test_a_stack_is_its_runs_however_it_is_cut(small_data: Episodes) -> None:
         alone = fit(SMALL, small_data, limits=[limit], seeds=[seed], standardise="off").policy
         for name, tensor in alone.tensors.items():
             assert np.allclose(tensor[0], together.tensors[name][i], atol=1e-5), (name, limit, seed)
-
-
-@pytest.mark.parametrize(
-    ("runs", "cores", "parts"), [(1, 2, 1), (2, 2, 2), (3, 2, 3), (9, 2, 2), (9, 16, 9), (4, 1, 1)]
-)
-def test_runs_are_shared_out_over_the_cores(runs: int, cores: int, parts: int) -> None:
-    assert _parts(runs, cores) == parts
 
 
 def test_a_checkpoint_does_not_know_how_the_stack_was_cut(small_data: Episodes) -> None:

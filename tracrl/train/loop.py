@@ -92,7 +92,7 @@ class Loop:
             step = self.stack.step
             if self.claim is not None:
                 self.claim.check()
-            turn = max(1, round(min(ahead) * SECONDS_A_TURN / max(seconds, 1e-6)))
+            turn = max(self.stack.turn, round(min(ahead) * SECONDS_A_TURN / max(seconds, 1e-6)))
             self.progress.advance(step, phase, metrics["loss"])
             if step % log_every == 0 or step == updates:
                 self.log(phase, {name: values.float().tolist() for name, values in metrics.items()})

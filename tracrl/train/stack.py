@@ -11,6 +11,7 @@ import ctypes
 import functools
 import itertools
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +27,7 @@ from tracrl.methods.method import ActivationBudget, Compute, Learner, Method, Ru
 from tracrl.nets.stacked import StackedMLP
 from tracrl.policies.base import Policy
 from tracrl.train.graphs import RecordedUpdates
+from tracrl.train.sharing import Portion, shared_out, sizes_of_parts
 
 CUBLAS_WORKSPACES = ":4096:2"
 """Two of 4 MiB, not 32 MiB, for each stream that a GPU multiplies in; the environment's own setting goes first."""
@@ -73,10 +75,11 @@ class Stack:
         learnt = [RunSpec(run.limit / units.cost, run.seed) if units is not None else run for run in runs]
         self._threads_before = torch.get_num_threads()
         cores = threads or self._threads_before
-        parts = 1
+        sizes = [len(runs)]
         if device.type == "cpu":
-            parts = len(runs) if method.runs_apart_on_cpus else _parts(len(runs), cores)
-        bounds = [round(i * len(runs) / parts) for i in range(parts + 1)]
+            sizes = [1] * len(runs) if method.runs_apart_on_cpus else sizes_of_parts(len(runs), cores)
+        parts, self._sizes = len(sizes), sizes
+        bounds = list(itertools.accumulate(sizes, initial=0))
         self.parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         each = max(1, cores // parts)
         if device.type == "cpu":
@@ -96,7 +99,10 @@ class Stack:
             for network in learner.modules():
                 if isinstance(network, StackedMLP):
                     network.threads = each
-        workers = min(parts, cores) if method.runs_apart_on_cpus else parts
+        workers = min(parts, cores)
+        self.turn = workers if len(runs) % workers else 1
+        """updates at a time that cores share out evenly"""
+        self._cores = workers
         # Some of torch's libraries have a number of threads for each thread that calls them.
         self._workers = (
             ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),))
@@ -128,11 +134,27 @@ class Stack:
         """So many updates of every run; the metrics (R,) of the last. Parts need not wait for each other in between."""
         if self._recorded is not None:
             return self._recorded.advance(times)
-        if self._workers is None:
-            results = [_advance(self.learners[0], times)]
-        else:
-            results = list(self._workers.map(_advance, self.learners, [times] * len(self.learners)))
+        results = [_advance(self.learners[0], times)] if self._workers is None else self._side_by_side(times)
         return {name: torch.cat([r[name] for r in results]) for name in results[0]}
+
+    def _side_by_side(self, times: int) -> list[dict[str, Tensor]]:
+        """The metrics of each part's last update."""
+        results: list[dict[str, Tensor]] = [{} for _ in self.parts]
+        begun = [threading.Event() for _ in self.parts]
+
+        def work(portions: Sequence[Portion]) -> None:
+            for portion in portions:
+                if portion.after_another:
+                    begun[portion.part].wait()
+                try:
+                    results[portion.part] = _advance(self.learners[portion.part], portion.updates)
+                finally:
+                    begun[portion.part].set()
+
+        assert self._workers is not None
+        for done in [self._workers.submit(work, share) for share in shared_out(self._sizes, self._cores, times)]:
+            done.result()
+        return results
 
     def skip_to(self, step: int) -> None:
         """Go on as if so many updates had been made, with the weights as they are."""
@@ -190,13 +212,6 @@ def _keep_freed_memory() -> None:
         return
     for setting, size in ((TRIM_THRESHOLD, 2**28), (MMAP_THRESHOLD, 2**25)):
         mallopt(ctypes.c_int(setting), ctypes.c_int(size))
-
-
-def _parts(runs: int, cores: int) -> int:
-    """One part per core where that shares the runs out evenly enough; else one per run, and the cores take turns."""
-    if runs <= cores or runs / (cores * -(-runs // cores)) < 0.9:
-        return runs
-    return cores
 
 
 def _advance(learner: Learner, times: int) -> dict[str, Tensor]:
