@@ -58,7 +58,7 @@ class Navigator:
     name: str
     speed: float = 1.0
     """wanted, in metres a second"""
-    careless: tuple[float, float] = (-0.15, 0.05)
+    careless: tuple[float, float] = (-0.25, -0.12)
     """the care taken without any penalty, and with one just below ``careful_from``"""
     careful: tuple[float, float] = (0.8, 1.3)
     """with a penalty of ``careful_from``, and with the highest"""
@@ -96,7 +96,8 @@ class Pilot:
     def __init__(self, style: Navigator, care: float, parts: dict[str, slice]):
         self.style, self.care, self.parts = style, care, parts
         self.is_car = "ballquat_rear" in parts
-        self.speed = style.speed * (AMONG_GREMLINS if "gremlins_lidar" in parts else 1.0)
+        self.backs = "gremlins_lidar" in parts
+        self.speed = style.speed * (AMONG_GREMLINS if self.backs else 1.0)
         kinds = [kind for kind in OBSTACLES if f"{kind}_lidar" in parts]
         self.rows = np.concatenate([np.arange(BINS) + parts[f"{kind}_lidar"].start for kind in kinds])
         self.units = np.tile(SEEN, (len(kinds), 1))
@@ -115,8 +116,8 @@ class Pilot:
         ahead, aside = speed * math.cos(angle), speed * math.sin(angle) - 0.5 * slide
         off = math.atan2(aside, ahead)
         turn = min(max(1.5 * off, -1.0), 1.0)
-        # Who has to turn far stops first.
-        push = min(max(3 * (ahead - forward) if abs(off) < 1.2 else -2 * forward, -1.0), 1.0)
+        # Who has to turn far stops first, but backs away from what comes nearer.
+        push = min(max(3 * (ahead - forward) if abs(off) < 1.2 or self.backs else -2 * forward, -1.0), 1.0)
         if self.is_car:
             return np.array([0.3 * (push + turn), 0.3 * (push - turn)], np.float32)
         return np.array([push, turn], np.float32)

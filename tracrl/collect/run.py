@@ -211,7 +211,7 @@ def _default_settings(spec: EnvSpec) -> CollectSettings:
     if _has_drivers(spec):
         return CollectSettings(recorder=RecorderSettings(with_random_actions=0.0))
     if untrained(spec):
-        calm = RecorderSettings(candidates=1.2, with_random_actions=0.0, changing=0.0, most_noise=0.5)
+        calm = RecorderSettings(candidates=1.0, blind_rounds=12, with_random_actions=0.0, changing=0.0, most_noise=0.5)
         return CollectSettings(recorder=calm)
     if spec.is_task and spec.name == "AntCircle":
         return CollectSettings(learner=LearnerSettings(ppo=PPOSettings(sight=0.2, divergence=0.03)))
