@@ -5,6 +5,7 @@
     python -m benchmarks.any_limit reweigh BallRun CarCircle                   # by what is known of estimates since
     python -m benchmarks.any_limit judge BallRun CarCircle                     # play what the log chooses
     python -m benchmarks.any_limit speed BallRun                               # processor time of an update of both
+    python -m benchmarks.any_limit choice-speed BallRun                        # and of estimates of all candidates
     python -m benchmarks.any_limit_tables                                      # everything that is there, as Markdown
 
 Everything is kept below ``--out`` (runs/any-limit), a file for each task and variant, and what is there is not done
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 
 import tracrl
-from benchmarks.any_limit_choices import estimate, judge, reweigh
+from benchmarks.any_limit_choices import choice_speed, estimate, judge, reweigh
 from benchmarks.any_limit_setup import (
     BOLD,
     CONFIDENCES,
@@ -148,6 +149,7 @@ JOBS = {
     "estimate": (estimate, ".safetensors", ".estimates.json"),
     "reweigh": (reweigh, ".opinions.npz", None),
     "judge": (judge, ".estimates.json", None),
+    "choice-speed": (choice_speed, ".safetensors", None),
 }
 """what is done, the file that it needs, and the one that shows that it was done"""
 
@@ -214,13 +216,16 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--inner", type=float, nargs="+", help="inner limits that are estimated, in place of a spread")
+    parser.add_argument(
+        "--value-functions", choices=["each", "together"], help="one for each candidate, or one for those of a seed"
+    )
     parser.add_argument("--limits", type=float, nargs="+", help="that are played, in place of each variant's own")
     parser.add_argument("--confidences", type=float, nargs="+", default=CONFIDENCES)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--simulators", type=int, help="processes that play, for each job")
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
-    usual = TOLD_X if options.command in ("estimate", "reweigh", "judge") else list(VARIANTS)
+    usual = TOLD_X if options.command in ("estimate", "reweigh", "judge", "choice-speed") else list(VARIANTS)
     options.variants = options.variants or usual
     if options.command == "speed":
         for task in options.tasks:

@@ -9,30 +9,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import tracrl
 from benchmarks.any_limit_setup import episodes_of, file_of, limits_of
+from tracrl.data.episodes import Episodes
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.files import read_json, write_json
+from tracrl.ope.acting import actions_of
+from tracrl.ope.estimate import CPU, at_most
 from tracrl.ope.estimates import Estimates
-from tracrl.ope.inner_limits import Candidates, Choice, calibrate, candidates, effort_on
+from tracrl.ope.families import FamilyQ, families
+from tracrl.ope.fqe import FittedQ
+from tracrl.ope.inner_limits import ON_CPU, Candidates, Choice, calibrate, candidates, effort_on
+from tracrl.ope.log import Log
 from tracrl.ope.playing import Replays
 from tracrl.ope.weighing import Opinions
 from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.mlp import MLPPolicy
+
+TIMED, TIMED_ROWS = 5, 20_000
+"""updates and rows of the log by which the time of estimates is taken"""
 
 
 def estimate(task: str, variant: str, options: argparse.Namespace) -> str:
     """What the log alone says of a variant's policies at each inner limit, and with each x where they are told x; the
     opinions are kept, too, so that they can be weighed once more without a GPU."""
     given, data = tried(task, variant, options), episodes_of(task, options.data)
-    began = time.monotonic()
+    began, effort = time.monotonic(), effort_on(options.device)
+    if options.value_functions is not None:
+        effort = replace(effort, together=options.value_functions == "together")
     found = tracrl.estimate(
         given.stacks,
         data,
         trained_on=[data.fingerprint],
         device=options.device,
-        effort=effort_on(options.device),
+        effort=effort,
         keep=lambda opinions: keep_opinions(opinions, file_of(options, task, variant, ".opinions.npz")),
     )
     found.save(file_of(options, task, variant, ".estimates.json"))
@@ -70,6 +82,32 @@ def kept_opinions(file: Path) -> Opinions:
         replays = Replays(saved["replayed"], saved["logged"])
     most_cost = float(own.pop("most_cost"))
     return Opinions(**own, most_cost=most_cost, replays=replays)
+
+
+def choice_speed(task: str, variant: str, options: argparse.Namespace) -> str:
+    """Processor time of fitted Q evaluation of all candidates on a CPU, in all its updates: with a value function for
+    each, and with one for those of a seed; from a few updates of both."""
+    given, data = tried(task, variant, options), episodes_of(task, options.data)
+    stacks, log = list(given.stacks.values()), Log.of(at_most_rows(data), torch.device("cpu"))
+    torch.set_num_threads(1)
+    actions, found = torch.cat([actions_of(stack, log.observations) for stack in stacks], dim=1), families(stacks)
+    assert found is not None
+    seconds = []
+    for learner in (FittedQ(CPU.fqe, log, actions), FamilyQ(ON_CPU.fqe, log, actions, found)):
+        learner.learn()
+        began = time.process_time()
+        for _ in range(TIMED):
+            learner.learn()
+        seconds.append((time.process_time() - began) / TIMED * learner.updates)
+    each, together = seconds
+    return (
+        f"{task}, {variant}: {actions.shape[1]} candidates, value functions of each {each:.0f} s, together "
+        f"{together:.0f} s, {together / each:.3f} of it"
+    )
+
+
+def at_most_rows(data: Episodes) -> Episodes:
+    return data.select(at_most(data, np.arange(len(data)), TIMED_ROWS, 0))
 
 
 def tried(task: str, variant: str, options: argparse.Namespace) -> Candidates:

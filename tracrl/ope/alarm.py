@@ -16,7 +16,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import read_json, write_json
 from tracrl.ope.log import STANDARD_RANGE, Log, check_policy
-from tracrl.ope.support import ood_shares
+from tracrl.ope.support import ood_shares, ood_shares_there
 from tracrl.policies.base import Policy
 
 ROWS = 2_000
@@ -99,7 +99,9 @@ def in_logged_states(policy: Policy, log: Log) -> tuple[float, ...]:
     policy.reset(0)
     actions = policy.act_scaled(policy.seen(states))
     policy.reset(0)
-    return tuple(map(float, ood_shares(torch.stack([_steps(states, acted, log) for acted in actions]), log)))
+    there = _steps(states, actions[0], log)[:, : log.states.shape[1]]
+    given = torch.from_numpy(np.asarray(actions, np.float32)).to(log.states.device)
+    return tuple(map(float, ood_shares_there(there, given, log)))
 
 
 def _steps(observations: NDArray[Any], actions: NDArray[Any], log: Log) -> torch.Tensor:

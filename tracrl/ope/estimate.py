@@ -15,6 +15,7 @@ from tracrl.errors import TracrlError
 from tracrl.ope.acting import actions_of
 from tracrl.ope.alarm import in_logged_states
 from tracrl.ope.estimates import Estimates, check_confidence
+from tracrl.ope.families import FamilyQ, families
 from tracrl.ope.fitting import fit
 from tracrl.ope.fqe import FQE, FittedQ, Rows
 from tracrl.ope.log import Log, check_policy, draws_actions, has_memory, parted
@@ -45,6 +46,8 @@ class Effort:
     """models of the dynamics, likewise"""
     rows: int = 10_000_000
     """transitions that value functions are fitted to, at most: every policy must act in all of them"""
+    together: bool = False
+    """one value function for all that a network is told (:mod:`tracrl.ope.families`), where that is what differs"""
 
 
 GPU = Effort(FQE(), Dynamics())
@@ -162,6 +165,10 @@ def _value_functions(
     effort: Effort, log: Log, stacks: Sequence[Policy], seed: int, among: Rows
 ) -> list[tuple[FittedQ, list[int]]]:
     """Value functions, not fitted yet, and their policies: none of those that are no function of the state."""
+    if effort.together and (given := families(stacks)):
+        actions = torch.cat([actions_of(one, log.observations) for one in stacks], dim=1)
+        learner = FamilyQ(effort.fqe, log, actions, given, effort.replicas, seed, among)
+        return [(learner, given.members.flatten().tolist())]
     start, result = 0, []
     by_draws: dict[int, list[tuple[int, Policy]]] = {}
     for one in stacks:

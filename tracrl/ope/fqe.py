@@ -81,7 +81,16 @@ class FittedQ(nn.Module):
 
     clock: Tensor
 
-    def __init__(self, settings: FQE, log: Log, actions: Tensor, replicas: int = 1, seed: int = 0, among: Rows = None):
+    def __init__(
+        self,
+        settings: FQE,
+        log: Log,
+        actions: Tensor,
+        replicas: int = 1,
+        seed: int = 0,
+        among: Rows = None,
+        more_inputs: int = 0,
+    ):
         """``actions`` (draws, policies, states, action size): what each policy does in each of the log's states.
         ``among``: fitted to these episodes alone."""
         super().__init__()
@@ -95,7 +104,7 @@ class FittedQ(nn.Module):
         self.keys = random.keys(self.seeds, every, ROWS_STREAM)
         self.low, self.high = _ranges(log)
         self.centre, self.scale = log.signals[:, 0].mean(), log.signals[:, 0].std().clamp(min=1e-6)
-        inputs = log.states.shape[1] + log.actions.shape[1] + 1
+        inputs = log.states.shape[1] + log.actions.shape[1] + 1 + more_inputs
         # One seed a replica: policies differ by what they do alone.
         seeds = [int(s) for s in self.seeds for _ in range(self.policies)]
         first_cost = (log.signals[:, 1].mean() / self.high[1]).clamp(0.01, 0.99).logit()
@@ -139,11 +148,11 @@ class FittedQ(nn.Module):
         """(replicas, policies, E, 2): estimated return and cost from each logged first state."""
         first = self.log.first[None].expand(self.replicas, -1)
         total = torch.zeros((self.replicas, self.policies, len(self.log.first), 2), device=first.device)
-        for draw in range(len(self.actions)):
-            chosen = self.actions[draw][:, first].transpose(0, 1)
+        for draw in self._every_draw():
+            chosen = draw[:, first].transpose(0, 1)
             scores = self.target(self._inputs(first, chosen, torch.zeros_like(first)))
             total += self.bounded(scores).view_as(total)
-        return total * (self.log.horizon / len(self.actions))
+        return total * (self.log.horizon / len(self._every_draw()))
 
     @torch.no_grad()
     def foretold(self, episodes: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -171,9 +180,9 @@ class FittedQ(nn.Module):
             left = (log.horizon - time).float()[:, None, :, None]
             here = left * self._shaped(self._inputs(at, own, time))
             later = torch.zeros_like(here)
-            for draw in range(len(self.actions)):
-                chosen = self.actions[draw][:, following].transpose(0, 1)
-                later += self._shaped(self._inputs(following, chosen, time + 1)) / len(self.actions)
+            for draw in self._every_draw():
+                chosen = draw[:, following].transpose(0, 1)
+                later += self._shaped(self._inputs(following, chosen, time + 1)) / len(self._every_draw())
             later = log.goes_on[at][:, None, :, None] * (left - 1) * later
             told.index_add_(2, place[some], (here - later).double())
         return told, brought
@@ -191,9 +200,16 @@ class FittedQ(nn.Module):
         """(replicas, policies, rows, action size): what the policies do there, of several draws one at random."""
         if len(self.actions) == 1:
             return self.actions[0][:, states].transpose(0, 1)
-        key = random.keys(self.seeds, clock, DRAW_STREAM)
-        draw = random.below(key, torch.full_like(self.seeds, len(self.actions)), states.shape[1])
+        draw = self._draws(states.shape[1], clock)
         return torch.stack([self.actions[draw[b], :, states[b]].transpose(0, 1) for b in range(self.replicas)])
+
+    def _draws(self, count: int, clock: Tensor) -> Tensor:
+        """(replicas, rows): which of the draws counts in each row of this update."""
+        key = random.keys(self.seeds, clock, DRAW_STREAM)
+        return random.below(key, torch.full_like(self.seeds, len(self.actions)), count)
+
+    def _every_draw(self) -> Sequence[Tensor]:
+        return list(self.actions)
 
     def _inputs(self, states: Tensor, actions: Tensor, time: Tensor) -> Tensor:
         """(replicas, rows), (replicas, policies, rows, size), (replicas, rows) → (R, rows, inputs)"""

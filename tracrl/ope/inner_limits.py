@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tracrl.ope.estimate import GPU, Effort
+from tracrl.ope.estimate import CPU, GPU, Effort
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates, check_confidence
 from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy
 from tracrl.policies.mlp import MLPPolicy
@@ -25,6 +25,8 @@ COUNT = 8
 """inner limits that are tried beside the wanted ones"""
 MANY = replace(GPU, fqe=replace(GPU.fqe, updates=8_000), replicas=1)
 """on a GPU, what estimates of a hundred candidates are worth: a short fitted Q evaluation of each"""
+ON_CPU = replace(CPU, fqe=replace(CPU.fqe, batch_size=512), together=True)
+"""on a CPU: one fitted Q evaluation of all candidates of a seed"""
 X_COUNT = 4
 """x that are tried, where the policy is told x"""
 
@@ -108,9 +110,9 @@ def candidates(policy: AnyLimitPolicy, wanted: Sequence[float], name: str = "tra
     return Candidates({f"{name}, x {x:g}": policy.at_x(x).over(inner) for x in shares}, shares)
 
 
-def effort_on(device: str) -> Effort | None:
-    """What estimates of the candidates are worth there; None is the usual."""
-    return MANY if choose_device(device).type == "cuda" else None
+def effort_on(device: str) -> Effort:
+    """What estimates of the candidates are worth there."""
+    return MANY if choose_device(device).type == "cuda" else ON_CPU
 
 
 def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], confidence: float = 0.9) -> Calibration:
