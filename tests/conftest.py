@@ -21,6 +21,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_products_on_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests train in float32 on a CPU unless they say otherwise, whatever instructions it has."""
+    monkeypatch.setattr("tracrl.train.devices.rounds_by_itself", lambda device: device.type == "cuda")
+
+
 @pytest.fixture(scope="session")
 def small_data() -> Episodes:
     """60 episodes of 8 to 12 steps whose cost and return both grow with how boldly the episode acts."""

@@ -32,10 +32,12 @@ from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
+from tracrl.methods.caps import CAPS
 from tracrl.methods.method import RunSpec
 from tracrl.methods.trac import TraC
 from tracrl.policies.base import Policy
 from tracrl.tensor_files import save_tensors
+from tracrl.train import devices
 from tracrl.train import fit as fit_module
 from tracrl.train.devices import choose_precision
 from tracrl.train.directory import RunDirectory, describe
@@ -486,11 +488,27 @@ def test_half_products_need_a_method_that_has_them(small_data: Episodes, monkeyp
         fit(SMALL, small_data, limits=[4.0], device="cpu", precision="bfloat16")
 
 
-def test_by_itself_a_gpu_rounds_products_only_where_scores_are_known_to_stay() -> None:
+def test_products_are_rounded_by_themselves_only_where_scores_are_known_to_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "rounds_by_itself", devices.has_bf16)  # which the tests have for GPUs alone otherwise
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert choose_precision("auto", gpu, TraC()) == "bfloat16"
-    assert choose_precision("auto", gpu, BCSafe()) == choose_precision("auto", cpu, TraC()) == "float32"
-    assert choose_precision("bfloat16", gpu, BCSafe()) == "bfloat16"
+    for there in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda there=there: there)
+        assert choose_precision("auto", gpu, TraC()) == "bfloat16"
+        assert choose_precision("auto", cpu, TraC()) == ("bfloat16" if there else "float32")
+        assert choose_precision("auto", gpu, CAPS()) == choose_precision("auto", cpu, CAPS()) == "float32"
+    assert choose_precision("bfloat16", gpu, CAPS()) == "bfloat16"
+    assert choose_precision("float32", gpu, TraC()) == "float32"
+
+
+def test_where_nothing_is_asked_for_a_processor_uses_what_it_has(
+    small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "rounds_by_itself", devices.has_bf16)
+    expected = "bfloat16" if devices.has_bf16(torch.device("cpu")) else "float32"
+    fit(SMALL, small_data, limits=[4.0], device="cpu", out=tmp_path / "run")
+    assert RunDirectory(tmp_path / "run").read_config()["precision"] == expected
 
 
 def test_half_products_train_nearly_the_same_policy(small_data: Episodes) -> None:

@@ -72,7 +72,7 @@ class StudyOptions:
     """with --plan: first measure some seconds of each kind of run whose rate is not known"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of matrix products: bfloat16 is faster on GPUs and on CPUs that have instructions for it"""
+    """of matrix products: auto is bfloat16 where the machine is faster at it and a method's scores stay as they are"""
     workers: int | None = None
     """processes side by side; without it, as many as cores and memory allow"""
     retries: int = 2

@@ -36,8 +36,8 @@ class TrainOptions(DataOptions):
     """the published settings, or a tenth of the work or less"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of matrix products: auto is float32 (on a GPU: TF32), for TraC on a GPU bfloat16; on a CPU bfloat16 is faster but
-    needs a processor that has it (avx512_bf16)"""
+    """of matrix products: auto is bfloat16 on GPUs and on processors that have instructions for it (avx512_bf16), for
+    methods whose scores it leaves as they are; else float32 (on a GPU: TF32)"""
     standardise: Literal["auto", "on", "off"] = "auto"
     """train in the data's own units, which the policy keeps: auto is on for your own data, off for the 38 tasks"""
     strict: Flag = False

@@ -79,8 +79,9 @@ class Method(ABC):
     """what it optimises, in a line"""
     has_bf16: ClassVar[bool] = False
     """whether its matrix products can be in bfloat16"""
-    bf16_on_gpus: ClassVar[bool] = False
-    """whether they are on a GPU where nothing else is asked for: final scores were seen to stay as they are"""
+    bf16_by_itself: ClassVar[bool] = False
+    """whether they are where nothing else is asked for, and the machine is faster at it: final scores were seen to stay
+    as they are (docs/performance.md)"""
     depends_on_limit: ClassVar[bool] = True
     """False: one training serves every cost limit"""
     unit_free: ClassVar[bool] = False

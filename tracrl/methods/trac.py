@@ -52,7 +52,7 @@ class TraC(Method):
     optimises: ClassVar[str] = "the policy as a classifier of desirable (safe and rewarding) and undesirable segments"
     unit_free: ClassVar[bool] = True
     has_bf16: ClassVar[bool] = True
-    bf16_on_gpus: ClassVar[bool] = True
+    bf16_by_itself: ClassVar[bool] = True
     networks: ClassVar[int] = 4
     numbers_a_row: ClassVar[int] = 1
     metrics: ClassVar = ("loss", "accuracy", "score")

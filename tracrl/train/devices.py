@@ -24,16 +24,21 @@ def kind_of_device(name: str, gpu: bool) -> str:
 
 
 def choose_precision(name: str, device: torch.device, method: Method) -> Precision:
-    """``auto`` is bfloat16 products on a GPU for methods whose final scores they leave as they are
-    (docs/performance.md)."""
+    """``auto`` is bfloat16 products on a GPU and on processors that have instructions for them, for methods whose final
+    scores they leave as they are (docs/performance.md)."""
     if name not in ("auto", "float32", "bfloat16"):
         raise TracrlError(f"--precision is {name!r}; expected auto, float32 or bfloat16.")
     if name == "bfloat16" and not has_bf16(device):
         raise TracrlError("--precision bfloat16: this processor has no instructions for it; use --precision float32.")
     if name == "bfloat16" and not method.has_bf16:
         raise TracrlError(f"--precision bfloat16: {method.title} multiplies in float32 alone; use --precision float32.")
-    by_itself = name == "auto" and device.type == "cuda" and method.bf16_on_gpus
+    by_itself = name == "auto" and method.has_bf16 and method.bf16_by_itself and rounds_by_itself(device)
     return "bfloat16" if name == "bfloat16" or by_itself else "float32"
+
+
+def rounds_by_itself(device: torch.device) -> bool:
+    """Whether ``auto`` may round products there: where that is faster."""
+    return has_bf16(device)
 
 
 def name_of(device: torch.device) -> str:
