@@ -33,14 +33,13 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimate import opinions
 from tracrl.ope.estimates import quantile
-from tracrl.ope.playing import Replays
-from tracrl.ope.weighing import Opinions
+from tracrl.ope.weighing import Opinions, brought_back
 from tracrl.policies.base import Policy
 
 LIMITS = [10.0, 20.0, 40.0]
 TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
 EPISODES = 50
-OPINIONS = ("fitted", "played", "ood_shares", "anything", "most_cost", "foretold", "retraced")
+OPINIONS = ("fitted", "played", "foretold", "retraced", "logged", "ood_shares", "ood_in_log", "anything", "most_cost")
 
 
 def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, list[float], list[int]]]:
@@ -102,8 +101,6 @@ def measure(task: str, out: Path, device: str) -> None:
     np.savez(
         aside := to.with_suffix(".part.npz"),
         **{key: getattr(found, key) for key in OPINIONS},
-        replayed=found.replays.replayed,
-        logged=found.replays.logged,
         names=np.concatenate([[name] * len(policy) for name, policy in policies.items()]),
         limits=np.concatenate([policy.metadata.limits for policy in policies.values()]),
         range=np.ptp(data.returns),
@@ -117,9 +114,8 @@ def compare(task: str, out: Path) -> Result:
     """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
     saved = np.load(out / task / "opinions.npz")
     found = Opinions(
-        **{key: saved[key] for key in OPINIONS if key != "most_cost" and key in saved},
+        **{key: saved[key] for key in OPINIONS if key != "most_cost"},
         most_cost=float(saved["most_cost"]),
-        replays=Replays(saved["replayed"], saved["logged"]),
     )
     names = sorted(file.parent.name for file in (out / task).glob("*/truth.json"))
     truths = [Scores.load(out / task / name / "truth.json") for name in names]
@@ -137,7 +133,7 @@ def compare(task: str, out: Path) -> Result:
         "seconds": float(saved["seconds"]),
         "policies": len(costs),
         "episodes": int(truths[0].costs.shape[1]),
-        "skill": found.replays.skill.tolist(),
+        **{name: np.median(part[chosen], axis=0).tolist() for name, part in tested(found).items()},
         "held": int(held.sum()),
         "cost": against(values[:, 1], costs),
         "cost_fqe": against(fitted[:, 1], costs),
@@ -175,6 +171,16 @@ def compare(task: str, out: Path) -> Result:
         for i, place in enumerate(chosen)
     ]
     return result
+
+
+def tested(found: Opinions) -> dict[str, np.ndarray]:
+    """(policies, 2) each: the model's weight, and the shares of the variance of held-out episodes that are foretold."""
+    return {
+        "weight": found.weight,
+        "skill": found.skill,
+        "skill_fqe": brought_back(found.foretold.mean(0), found.logged),
+        "skill_model": brought_back(found.retraced.mean(0), found.logged),
+    }
 
 
 def against(estimated: np.ndarray, truth: np.ndarray) -> dict[str, float]:

@@ -32,7 +32,10 @@ def table(results: Sequence[Result]) -> str:
         "the model alone (mean of its members)": lambda r: "{rank_correlation:.2f}, {mean_error:.1f}".format(
             **r["cost_model"]
         ),
-        "variance of held-out costs that the model brings back": lambda r: f"{100 * r['skill'][1]:.0f} %",
+        "variance of held-out costs foretold by fitted Q evaluation, the model, both (medians)": lambda r: (
+            f"{100 * r['skill_fqe'][1]:.0f}, {100 * r['skill_model'][1]:.0f}, {100 * r['skill'][1]:.0f} %"
+        ),
+        "the model's weight for costs (median)": lambda r: f"{r['weight'][1]:.2f}",
         "truly cost nothing": lambda r: f"{sum(one['cost'] == 0 for one in r['each'])}",
         "episodes of truth for each policy": lambda r: f"{r['episodes']}",
         "time": lambda r: f"{r['seconds']:.0f} s ({r['device']})",

@@ -225,8 +225,8 @@ def test_commands_estimate_gate_and_choose(
         assert word in capsys.readouterr().err
 
 
-def test_where_nothing_tests_the_estimates_it_is_said() -> None:
-    """Steps that are chance alone cannot be played again: held-out episodes do not come back."""
+def test_where_little_is_foretold_it_is_said() -> None:
+    """Steps that are chance alone: nothing of what held-out episodes cost is foretold."""
     generator = np.random.default_rng(0)
     rows = 60 * STEPS
     arrays = {
@@ -238,8 +238,8 @@ def test_where_nothing_tests_the_estimates_it_is_said() -> None:
     }
     short = replace(EFFORT, fqe=replace(EFFORT.fqe, updates=5), dynamics=replace(EFFORT.dynamics, updates=20))
     found = estimate(line_policy((0.0,)), Episodes.from_arrays(arrays), effort=short, device="cpu")
-    assert any("which nothing has tested" in note for note in found.notes)
+    assert any("That is little" in note for note in found.notes)
 
 
-def test_where_the_model_is_tested_nothing_is_said(estimates: tracrl.Estimates) -> None:
-    assert not any("which nothing has tested" in note for note in estimates.notes)
+def test_where_much_is_foretold_nothing_is_said(estimates: tracrl.Estimates) -> None:
+    assert not any("That is little" in note for note in estimates.notes)

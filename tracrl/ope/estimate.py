@@ -20,7 +20,7 @@ from tracrl.ope.fitting import fit
 from tracrl.ope.fqe import FQE, FittedQ, Rows
 from tracrl.ope.log import Log, check_policy, draws_actions, has_memory, parted
 from tracrl.ope.model import Dynamics, LearnedModel
-from tracrl.ope.playing import play, replay, retrace
+from tracrl.ope.playing import play, retrace
 from tracrl.ope.support import ood_shares
 from tracrl.ope.weighing import Opinions
 from tracrl.policies.base import Policy
@@ -29,7 +29,7 @@ from tracrl.train.devices import choose_device
 
 Floats = NDArray[np.float64]
 LITTLE = 0.2
-"""a weight of the model below which estimates rest on what nothing has tested, and it is said"""
+"""a share of the variance of costs below which it is said that little of it is foretold"""
 DRAWS = 4
 """actions that are drawn in each state for a policy that draws them at random"""
 
@@ -76,10 +76,9 @@ def estimate(
 ) -> Estimates:
     """Estimated return and cost of each policy of a stack, or of several stacks by name.
 
-    Two opinions are weighed: episodes in a model of the dynamics (:mod:`tracrl.ope.model`), the better it brings back
-    logged episodes that it was not fitted to the more, and fitted Q evaluation (:mod:`tracrl.ope.fqe`). Intervals come
-    from what episodes drawn with replacement change, from how far the opinions are apart, and from how far the model
-    is off for logged episodes of about the same return or cost. Steps out of the data may bring anything.
+    Two opinions are weighed: episodes in a model of the dynamics (:mod:`tracrl.ope.model`) and fitted Q evaluation
+    (:mod:`tracrl.ope.fqe`). Both are tested, for each policy, on logged episodes that nothing was fitted to: that gives
+    their weights, and how far estimates may be off. Steps out of the data may bring anything.
 
     With ``holdout`` only that share of the episodes is used (:func:`tracrl.data.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
@@ -97,7 +96,6 @@ def estimate(
     if keep is not None:
         keep(found)
     values, errors = found.weighed()
-    log = Log.of(used, choose_device(device))
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
         names=tuple(name for name, one in stacks.items() for _ in range(len(one))),
@@ -116,10 +114,10 @@ def estimate(
             "horizon": used.max_steps,
             "task": used.task,
         },
-        notes=(note, *_remarks(stacks, found.replays.skill)),
+        notes=(note, *_remarks(stacks, found)),
         opinions={"fqe": _opinion(found.fitted.mean(axis=0)), "model": _opinion(found.played.mean(axis=0))},
         policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
-        ood_in_log=tuple(share for one in stacks.values() for share in in_logged_states(one, log)),
+        ood_in_log=tuple(map(float, found.ood_in_log)),
     )
 
 
@@ -151,13 +149,22 @@ def opinions(
         told, _ = learner.foretold(np.flatnonzero(np.isin(part, held_out)))
         foretold[:, places] = told.cpu().numpy()
     say("playing the policies in the models")
-    replays, played, retraced = replay(model), play(model, stacks, seed), retrace(model, stacks, seed)
+    played = play(model, stacks, seed)
+    retraced, logged = retrace(model, stacks, seed)
     most_cost = log.horizon * float(data.costs.max())
     # Of a return and a cost of which nothing is known but what the log has seen: a return between the lowest and the
     # highest, a cost of up to the most of a step in every step.
     anything = np.array([np.ptp(data.returns), most_cost]) / 12**0.5
     return Opinions(
-        fitted, played.sums, replays, ood_shares(played.visited, log, seed), anything, most_cost, foretold, retraced
+        fitted=fitted,
+        played=played.sums,
+        foretold=foretold,
+        retraced=retraced,
+        logged=logged,
+        ood_shares=ood_shares(played.visited, log, seed),
+        ood_in_log=np.array([share for one in stacks for share in in_logged_states(one, log)]),
+        anything=anything,
+        most_cost=most_cost,
     )
 
 
@@ -210,16 +217,15 @@ def _episodes(data: Episodes, holdout: float, seed: int, trained_on: Sequence[st
     return used, "The policies were trained on other data, as far as the data's fingerprint tells."
 
 
-def _remarks(stacks: Mapping[str, Policy], skill: Floats) -> list[str]:
+def _remarks(stacks: Mapping[str, Policy], found: Opinions) -> list[str]:
+    skill, weight = np.median(found.skill, axis=0), np.median(found.weight, axis=0)
     remarks = [
-        f"Logged episodes that the model of the dynamics was not fitted to, played again in it: {skill[1]:.0%} of the "
-        f"variance of their costs is brought back, {skill[0]:.0%} of that of their returns; the model weighs so much."
+        f"Tested on {len(found.logged)} logged episodes that nothing was fitted to: {skill[1]:.0%} of the variance of "
+        f"their costs is foretold, {skill[0]:.0%} of that of their returns (median of the policies). The model of the "
+        f"dynamics weighs {weight[1]:.0%} for costs, {weight[0]:.0%} for returns; fitted Q evaluation the rest."
     ]
     if skill[1] < LITTLE:
-        remarks.append(
-            "The model is worth little here. The estimates rest on fitted Q evaluation, which nothing has tested: "
-            "their intervals may be far too narrow."
-        )
+        remarks.append("That is little: the estimates of cost say hardly more than what episodes of the log cost.")
     if any(map(draws_actions, stacks.values())):
         remarks.append(f"Policies that draw their actions: fitted Q evaluation takes the mean over {DRAWS} draws.")
     if alone := [name for name, one in stacks.items() if has_memory(one)]:

@@ -18,8 +18,6 @@ from tracrl.policies.base import Policy
 Floats = NDArray[np.float64]
 SHOWN = 10
 """episodes of each policy whose states are kept"""
-NEAREST = 20
-"""replays that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,73 +30,10 @@ class Played:
     """(policies, rows, state and action size): where some of the episodes went and what was done there"""
 
 
-@dataclass(frozen=True, eq=False)
-class Replays:
-    """What logged actions bring in each member and what they truly brought, return and cost."""
-
-    replayed: Floats
-    """(members, episodes, 2)"""
-    logged: Floats
-    """(episodes, 2)"""
-
-    @property
-    def foretold(self) -> Floats:
-        """(episodes, 2): by all members together"""
-        together: Floats = self.replayed.mean(axis=0)
-        return together
-
-    @property
-    def skill(self) -> Floats:
-        """(2,): the share of the variance between logged episodes that the model brings back, from 0 to 1."""
-        error = np.square(self.foretold - self.logged).mean(axis=0)
-        share: Floats = np.clip(1 - error / np.maximum(self.logged.var(axis=0), 1e-12), 0, 1)
-        return share
-
-    @property
-    def floor(self) -> float:
-        """The cost that the model foretells where in truth there was none: it sees no difference below."""
-        free = self.foretold[self.logged[:, 1] == 0, 1]
-        return float(np.quantile(free, 0.9)) if len(free) else 0.0
-
-    def variances(self, values: Floats) -> Floats:
-        """(policies, 2): of the model's error where it foretold about these ``values`` (policies, 2).
-
-        What is off on average counts in full. Of what differs from episode to episode half does: an estimate is a mean
-        of episodes, but those of one policy are alike. The nearer a replay, the more it counts (Cleveland's tricube
-        weights): at a cost of 0 all neighbours lie on one side, and far ones would lend their errors to it.
-        """
-        result, foretold = np.empty_like(values), self.foretold
-        count = min(NEAREST, max(8, len(foretold) // 3), len(foretold))
-        for signal in range(2):
-            distance = np.abs(foretold[:, signal] - values[:, None, signal])
-            reach = np.sort(distance, axis=1)[:, count - 1, None] * (1 + 1e-4) + 1e-9
-            share = np.clip(1 - (distance / reach) ** 3, 0, None) ** 3
-            share /= share.sum(axis=1, keepdims=True)
-            off = (foretold - self.logged)[:, signal]
-            mean = share @ off
-            result[:, signal] = np.square(mean) + (share * np.square(off - mean[:, None])).sum(axis=1) / 2
-        return result
-
-
 @torch.no_grad()
-def replay(model: LearnedModel) -> Replays:
-    """Episodes that the model was not fitted to, once more, by their logged actions."""
-    log = model.log
-    first, lengths = _held_out(model)
-    now = model.begin(log.states[first])
-    total = torch.zeros(model.members, len(first), 2, device=first.device)
-    logged = torch.zeros(len(first), 2, dtype=torch.float64, device=first.device)
-    for step in range(int(lengths.max())):
-        rows, on = _at(first, lengths, step)
-        now, brought, _ = model.advance(now, log.actions[rows].expand(model.members, -1, -1))
-        total += brought * on
-        logged += log.signals[rows] * on
-    return Replays(total.double().cpu().numpy(), logged.cpu().numpy())
-
-
-@torch.no_grad()
-def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Floats:
-    """(members, policies, episodes, 2): the same episodes, with an eye on where they go.
+def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> tuple[Floats, Floats]:
+    """(members, policies, episodes, 2), (episodes, 2): what the logged actions of episodes that the model was not
+    fitted to bring in it, with an eye on where they go, and what they truly brought.
 
     Where the model has left the logged path, the action is changed as the policy would change it between there and
     here. Errors of the model then grow as they do where the policy itself is played in it, no more. A policy with a
@@ -123,7 +58,11 @@ def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> F
             now, brought, _ = model.advance(now, actions)
             total += brought.view_as(total) * on
         totals.append(total.double().cpu().numpy())
-    return np.concatenate(totals, axis=1)
+    truth = torch.zeros(len(first), 2, dtype=torch.float64, device=first.device)
+    for step in range(int(lengths.max())):
+        rows, on = _at(first, lengths, step)
+        truth += log.signals[rows] * on
+    return np.concatenate(totals, axis=1), truth.cpu().numpy()
 
 
 def _held_out(model: LearnedModel) -> tuple[Tensor, Tensor]:

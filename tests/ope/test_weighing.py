@@ -1,0 +1,139 @@
+"""Two opinions and their tests on held-out episodes become an estimate with its error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tracrl.ope.weighing import Opinions, middle_half, nearby
+
+LOGGED = np.repeat([0.0, 10.0, 20.0], 10)
+"""what held-out episodes cost"""
+
+
+def opinions(
+    model_says: np.ndarray,
+    fitted_says: np.ndarray,
+    played: float,
+    fitted: float,
+    ood_shares: tuple[float, float] = (0.0, 0.0),
+) -> Opinions:
+    """Of one policy, costs alone: what the model and fitted Q evaluation say of held-out episodes and of the policy."""
+
+    def both(costs: np.ndarray) -> np.ndarray:
+        return np.stack([np.zeros_like(costs), costs], axis=-1)
+
+    return Opinions(
+        fitted=both(np.array([[fitted]])),
+        played=both(np.array([[played]])),
+        foretold=both(np.asarray(fitted_says, float)[None, None]),
+        retraced=both(np.asarray(model_says, float)[None, None]),
+        logged=both(LOGGED),
+        ood_shares=np.array([ood_shares[0]]),
+        ood_in_log=np.array([ood_shares[1]]),
+        anything=np.array([1.0, 50.0]),
+        most_cost=100.0,
+    )
+
+
+def cost_of(found: Opinions) -> tuple[float, float]:
+    estimate, error = found.weighed()
+    return float(estimate[0, 1]), float(error[0, 1])
+
+
+def test_the_opinion_that_foretells_held_out_episodes_weighs_all() -> None:
+    nonsense = LOGGED[::-1]
+    model, values = opinions(LOGGED, nonsense, 20.0, 10.0), opinions(nonsense, LOGGED, 20.0, 10.0)
+    assert (model.weight[0, 1], values.weight[0, 1]) == (1.0, 0.0)
+    assert cost_of(model)[0] == pytest.approx(20.0)
+    assert cost_of(values)[0] == pytest.approx(10.0)
+
+
+def test_two_opinions_whose_errors_cancel_share_the_weight() -> None:
+    error = np.tile([2.0, -2.0], 15)
+    found = opinions(LOGGED + error, LOGGED - error, 12.0, 8.0)
+    assert found.weight[0, 1] == pytest.approx(0.5)
+    assert found.skill[0, 1] == pytest.approx(1.0)
+    assert cost_of(found)[0] == pytest.approx(10.0)
+
+
+def test_a_policy_that_fitted_q_evaluation_does_not_know_is_the_models() -> None:
+    found = opinions(LOGGED, np.full(30, np.nan), 20.0, float("nan"))
+    assert found.weight[0, 1] == 1.0
+    assert cost_of(found) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-6))
+
+
+def test_what_is_off_on_average_is_half_taken_off_and_half_error() -> None:
+    estimate, error = cost_of(opinions(LOGGED + 4, LOGGED + 4, 14.0, 14.0))
+    assert estimate == pytest.approx(12.0)
+    assert error == pytest.approx(2.0)
+
+
+def test_of_what_differs_from_episode_to_episode_half_is_error() -> None:
+    apart = np.tile([3.0, -3.0], 15)
+    estimate, error = cost_of(opinions(LOGGED + apart, LOGGED + apart, 10.0, 10.0))
+    assert estimate == pytest.approx(10.0, abs=1.0)
+    assert error == pytest.approx(4.5**0.5, rel=0.1)
+
+
+def test_of_disagreement_and_test_the_larger_is_the_error() -> None:
+    exact = opinions(LOGGED, LOGGED, 10.0, 10.0)
+    shift = np.array([0.0, 3.0])
+    two = replace(exact, fitted=np.concatenate([exact.fitted - shift, exact.fitted + shift]))
+    two = replace(two, foretold=np.concatenate([exact.foretold] * 2), retraced=exact.retraced + np.array([0.0, 1e-3]))
+    assert two.weight[0, 1] < 0.01
+    assert cost_of(two)[1] == pytest.approx(18**0.5, rel=0.01)
+
+
+def test_steps_out_of_the_data_may_bring_anything_as_far_as_who_leads_there_is_believed() -> None:
+    nonsense = LOGGED[::-1]
+    believed, not_believed = (
+        opinions(m, v, 20.0, 20.0, (0.5, 0.0)) for m, v in ((LOGGED, nonsense), (nonsense, LOGGED))
+    )
+    assert cost_of(believed)[1] > 20
+    assert cost_of(not_believed)[1] < 1
+    in_log = opinions(nonsense, LOGGED, 20.0, 20.0, (0.0, 0.5))
+    assert cost_of(in_log)[1] > 20
+
+
+def test_what_cannot_be_told_from_nothing_is_nothing() -> None:
+    seen = np.where(LOGGED == 0, 0.6, LOGGED)
+    estimate, error = cost_of(opinions(seen, seen, 0.5, 0.5))
+    assert estimate == 0
+    assert 0.2 < error < 1, "the error holds what was left out"
+    assert cost_of(opinions(seen, seen, 3.0, 3.0))[0] > 2
+
+
+def test_costs_are_never_negative() -> None:
+    assert cost_of(opinions(LOGGED + 6, LOGGED + 6, 1.5, 1.5))[0] == 0
+
+
+def test_a_few_members_that_go_astray_count_for_nothing() -> None:
+    votes = np.array([3.0, 0.0, 1.0, 100.0])
+    assert middle_half(votes, np.full(4, 0.25)) == 2.0
+    # Half a vote at 0 and half a vote at 8: a quarter of either lies in the middle.
+    assert middle_half(np.array([8.0, 0.0]), np.array([0.5, 0.5])) == 4.0
+    assert middle_half(np.array([8.0, 0.0]), np.array([1.0, 0.0])) == 8.0
+
+
+def test_episodes_alone_that_are_near_tell_the_error() -> None:
+    """Half of 30 logged episodes cost nothing and are foretold so; the others are off by 50 in either direction."""
+    logged = np.stack([np.arange(30.0), np.repeat([0.0, 150.0], 15)], axis=1)
+    off = np.stack([np.zeros(30), np.repeat([0.0, 50.0], 15) * np.tile([1, -1], 15)], axis=1)
+    both = np.stack([logged + off] * 2)
+    mean, variance = nearby(both, logged, np.array([[0.0, 0.0], [0.0, 150.0]]))
+    assert variance[0, 1] < 1e-9
+    # All 15 are equally near, eight above and seven below.
+    assert mean[1, 1] ** 2 == pytest.approx((50 / 15) ** 2)
+    assert variance[1, 1] == pytest.approx(50.0**2 - (50 / 15) ** 2)
+
+
+def test_at_a_cost_of_nothing_far_episodes_lend_it_little_of_their_errors() -> None:
+    """Off by half of what is foretold: at 0 all neighbours lie above it."""
+    foretold = np.stack([np.zeros(60), np.arange(60.0)], axis=1)
+    mean, variance = nearby(np.stack([foretold] * 2), foretold / 2, np.array([[0.0, 0.0], [0.0, 30.0]]))
+    flat = np.arange(20.0) / 2
+    assert mean[0, 1] ** 2 + variance[0, 1] / 2 < (flat.mean() ** 2 + flat.var() / 2) / 2
+    assert mean[1, 1] == pytest.approx(15.0, rel=0.05)
