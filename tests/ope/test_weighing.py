@@ -94,8 +94,10 @@ def test_steps_out_of_the_data_may_bring_anything_as_far_as_who_leads_there_is_b
     )
     assert cost_of(believed)[1] > 20
     assert cost_of(not_believed)[1] < 1
-    in_log = opinions(nonsense, LOGGED, 20.0, 20.0, (0.0, 0.5))
-    assert cost_of(in_log)[1] > 20
+    in_log_alone = opinions(nonsense, LOGGED, 20.0, 20.0, (0.0, 0.5))
+    assert cost_of(in_log_alone)[1] < 1, "it may never get there"
+    in_both = opinions(nonsense, LOGGED, 20.0, 20.0, (0.5, 0.5))
+    assert cost_of(in_both)[1] > 20
 
 
 def test_what_cannot_be_told_from_nothing_is_nothing() -> None:

@@ -80,8 +80,10 @@ class Opinions:
         spread = weight * _variance(self.played) + np.where(alone, 0.0, (1 - weight) * _variance(self.fitted))
         # What votes disagree on is a part of what they were off for logged episodes: the larger counts.
         variance = np.maximum(np.square((1 - TAKEN_OFF) * off) + differs / 2, spread)
-        # Where the model leads is out of the data only as far as the model is believed.
-        ood = weight * self.ood_shares[:, None] + (1 - weight) * self.ood_in_log[:, None]
+        # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
+        # states too, many of which a policy may never get to.
+        both = np.minimum(self.ood_shares, self.ood_in_log)[:, None]
+        ood = weight * self.ood_shares[:, None] + (1 - weight) * both
         error = np.hypot(np.sqrt(variance), ood * self.anything)
         estimate[:, 1] = np.maximum(estimate[:, 1], 0.0)
         cost, doubt = estimate[:, 1], error[:, 1]
