@@ -1,8 +1,8 @@
 """A model of what a step does, learned from the log, in which every policy is played.
 
 All policies share the model, and a policy may have a memory or draw random numbers, as it really acts. Some of the
-episodes are kept from it: played again (:mod:`tracrl.ope.playing`) they tell what the model is worth. It is an ensemble,
-each member fitted to episodes drawn with replacement, which shows how far the log leaves the outcome open.
+episodes are kept from it: played again (:mod:`tracrl.ope.playing`) they tell what the model is worth. It is an
+ensemble, each member fitted to episodes drawn with replacement, which shows how far the log leaves the outcome open.
 
 Observations rarely tell all (a car's wheels turn, and no sensor says how fast), so some members see the step before,
 too, and some do not: what was before helps to foretell, and misleads where a policy does what the log does not. Reward,
