@@ -33,7 +33,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimate import opinions
 from tracrl.ope.estimates import quantile
-from tracrl.ope.weighing import Opinions, brought_back
+from tracrl.ope.weighing import TAKEN_OFF, Opinions, brought_back
 from tracrl.policies.base import Policy
 
 LIMITS = [10.0, 20.0, 40.0]
@@ -110,7 +110,7 @@ def measure(task: str, out: Path, device: str) -> None:
     aside.rename(to)
 
 
-def compare(task: str, out: Path) -> Result:
+def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
     saved = np.load(out / task / "opinions.npz")
     found = Opinions(
@@ -121,7 +121,7 @@ def compare(task: str, out: Path) -> Result:
     truths = [Scores.load(out / task / name / "truth.json") for name in names]
     returns, costs = (np.concatenate([getattr(t, key).mean(1) for t in truths]) for key in ("returns", "costs"))
     chosen = np.flatnonzero(np.isin(saved["names"], names))
-    values, errors = (part[chosen] for part in found.weighed())
+    values, errors = (part[chosen] for part in found.weighed(taken_off))
     low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
     bound = values[:, 1] + quantile(0.9) * errors[:, 1]
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
@@ -299,12 +299,15 @@ def main() -> None:
     parser.add_argument("--processes", type=int, help="all: for policies and truth, in place of one on each core")
     parser.add_argument("--csv", type=Path, help="compare: a file with a line for each policy")
     parser.add_argument("--picture", type=Path, help="compare: estimates against the truth, a panel for each task")
+    parser.add_argument(
+        "--taken-off", type=float, default=TAKEN_OFF, help="compare: of what was off on average for held-out episodes"
+    )
     chosen = parser.parse_args()
     if chosen.what == "all":
         limits = (chosen.seconds, chosen.episodes, chosen.share, chosen.processes)
         everything(chosen.tasks, chosen.out, chosen.device, *limits)
     if chosen.what == "compare":
-        results = [compare(task, chosen.out) for task in chosen.tasks]
+        results = [compare(task, chosen.out, chosen.taken_off) for task in chosen.tasks]
         for result in results:
             show(result)
         print(table(results))

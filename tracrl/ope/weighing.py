@@ -63,7 +63,7 @@ class Opinions:
         """(policies, 2): the share of the variance between held-out episodes that both foretell, from 0 to 1"""
         return brought_back(self.together, self.logged)
 
-    def weighed(self) -> tuple[Floats, Floats]:
+    def weighed(self, taken_off: float = TAKEN_OFF) -> tuple[Floats, Floats]:
         """(policies, 2) each: estimates and their standard errors.
 
         Members of the model and replicas of fitted Q evaluation vote. The estimate is the mean of the middle half of
@@ -76,10 +76,10 @@ class Opinions:
         votes = np.concatenate([self.played, np.where(alone, 0.0, self.fitted)])
         estimate = middle_half(votes, np.stack([weight / members] * members + [(1 - weight) / replicas] * replicas))
         off, differs = nearby(self.together, self.logged, estimate)
-        estimate = estimate - TAKEN_OFF * off
+        estimate = estimate - taken_off * off
         spread = weight * _variance(self.played) + np.where(alone, 0.0, (1 - weight) * _variance(self.fitted))
         # What votes disagree on is a part of what they were off for logged episodes: the larger counts.
-        variance = np.maximum(np.square((1 - TAKEN_OFF) * off) + differs / 2, spread)
+        variance = np.maximum(np.square((1 - taken_off) * off) + differs / 2, spread)
         # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
         # states too, many of which a policy may never get to.
         both = np.minimum(self.ood_shares, self.ood_in_log)[:, None]
