@@ -23,7 +23,6 @@ from tracrl.ope.families import FamilyQ, families
 from tracrl.ope.fqe import FittedQ
 from tracrl.ope.inner_limits import ON_CPU, Candidates, Choice, calibrate, candidates, effort_on
 from tracrl.ope.log import Log
-from tracrl.ope.playing import Replays
 from tracrl.ope.weighing import Opinions
 from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.mlp import MLPPolicy
@@ -69,19 +68,16 @@ def reweigh(task: str, variant: str, options: argparse.Namespace) -> str:
 
 
 def keep_opinions(found: Opinions, file: Path) -> None:
-    own = {f.name: getattr(found, f.name) for f in fields(found) if f.name != "replays"}
-    arrays = {name: np.asarray(value, np.float32) for name, value in own.items() if value is not None}
+    arrays = {f.name: np.asarray(getattr(found, f.name), np.float32) for f in fields(found)}
     aside = file.with_suffix(".part.npz")
-    np.savez_compressed(aside, **arrays, replayed=found.replays.replayed, logged=found.replays.logged)
+    np.savez_compressed(aside, **arrays)
     aside.rename(file)
 
 
 def kept_opinions(file: Path) -> Opinions:
     with np.load(file) as saved:
-        own = {f.name: saved[f.name].astype(np.float64) for f in fields(Opinions) if f.name in saved}
-        replays = Replays(saved["replayed"], saved["logged"])
-    most_cost = float(own.pop("most_cost"))
-    return Opinions(**own, most_cost=most_cost, replays=replays)
+        own = {f.name: saved[f.name].astype(np.float64) for f in fields(Opinions)}
+    return Opinions(**{**own, "most_cost": float(own["most_cost"])})
 
 
 def choice_speed(task: str, variant: str, options: argparse.Namespace) -> str:

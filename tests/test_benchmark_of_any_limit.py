@@ -12,7 +12,6 @@ from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, uns
 from benchmarks.any_limit_tables import Chosen, chosen_cell, gain
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
 from tracrl.ope.estimates import Estimates
-from tracrl.ope.playing import Replays
 from tracrl.ope.weighing import Opinions
 
 
@@ -45,8 +44,11 @@ def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
     found = Opinions(
         fitted=generator.uniform(0, 40, (1, 3, 2)),
         played=generator.uniform(0, 40, (2, 3, 2)),
-        replays=Replays(logged + generator.normal(size=(2, 30, 2)), logged),
+        foretold=logged + generator.normal(size=(1, 3, 30, 2)),
+        retraced=logged + generator.normal(size=(2, 3, 30, 2)),
+        logged=logged,
         ood_shares=np.zeros(3),
+        ood_in_log=np.zeros(3),
         anything=np.array([50.0, 60.0]),
         most_cost=100.0,
     )
