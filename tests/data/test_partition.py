@@ -11,7 +11,7 @@ from tests.data.made_up import episodes_of
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Segments, cut_segments, is_safe, partition, split
 from tracrl.errors import TracrlError
-from tracrl.methods.trac import weights
+from tracrl.methods.trac_losses import weights
 
 
 def whole(data: Episodes) -> Segments:

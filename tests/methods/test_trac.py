@@ -14,15 +14,8 @@ from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods.method import ActivationBudget, Compute, RunSpec
 from tracrl.methods.segments import segments_at_once
-from tracrl.methods.trac import (
-    BATCH_STREAM,
-    TraC,
-    TraCLearner,
-    classification_loss,
-    cloning_loss,
-    score,
-    weights,
-)
+from tracrl.methods.trac import BATCH_STREAM, TraC, TraCLearner
+from tracrl.methods.trac_losses import classification_loss, cloning_loss, score, weights
 from tracrl.nets import random
 from tracrl.nets.stacked import DROPOUT_STREAM
 from tracrl.train.stack import compute_on

@@ -25,7 +25,8 @@ from tracrl.data.partition import Partition, cut_segments, partitions
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.segments import LimitTable, SegmentBatch, SegmentTable, warn_of_few
-from tracrl.methods.trac import TraC, TraCLearner, log_prob, weights
+from tracrl.methods.trac import TraC, TraCLearner
+from tracrl.methods.trac_losses import log_prob, weights
 from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, RemainingBudgetPolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.layers import named_layers
