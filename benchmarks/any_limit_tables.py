@@ -143,6 +143,11 @@ def chosen_by_the_log(
         gap = best[task] - summary(scores[task, "trac"], limits_of(task))[0]
         left = [f"{c:.0%}: {best[task] - np.mean([one.reward for one in row[c]]):.3f}" for c in shown]
         print(f"- {task}: {gap:.3f}; {', '.join(left)}")
+    print("\nIf the simulator chose among those that were played, which no method may: reward, and what is left.\n")
+    for task in rows:
+        reward, without = in_hindsight(options, task, variant)
+        left = (best[task] - reward) / (best[task] - summary(scores[task, "trac"], limits_of(task))[0])
+        print(f"- {task}: {reward:.3f}, {left:.2f} of TraC's gap" + (f"; {without} without any" if without else ""))
     print("\nEstimated and true cost of the policies that were played.\n")
     for task in rows:
         print(f"- {task}: {errors(options, task, variant)}")
@@ -186,6 +191,20 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
         )
         for c in choices
     ]
+
+
+def in_hindsight(options: argparse.Namespace, task: str, variant: str) -> tuple[float, int]:
+    """Mean reward over limits and seeds, each of the best that was played and keeps to the limit, and for how many
+    there is none: those are left out."""
+    known = read_json(file_of(options, task, variant, ".judged.json"))
+    played = [(name.rpartition("seed ")[2], np.mean(p["rewards"]), np.mean(p["costs"])) for name, p in known.items()]
+    best = [
+        max((reward for of, reward, cost in played if of == str(seed) and cost <= limit), default=None)
+        for limit in limits_of(task)
+        for seed in SEEDS
+    ]
+    found = [reward for reward in best if reward is not None]
+    return float(np.mean(found)), len(best) - len(found)
 
 
 def errors(options: argparse.Namespace, task: str, variant: str) -> str:

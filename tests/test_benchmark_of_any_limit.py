@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.any_limit_choices import keep_opinions, kept_opinions, reweigh
 from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
-from benchmarks.any_limit_tables import Chosen, chosen_cell, gain
+from benchmarks.any_limit_tables import Chosen, chosen_cell, gain, in_hindsight
+from tracrl.files import write_json
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.weighing import Opinions
@@ -66,3 +67,18 @@ def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
     after = Estimates.load(file)
     np.testing.assert_allclose(after.costs, values[:, 1], rtol=1e-4)
     np.testing.assert_allclose(after.return_errors, errors[:, 0], rtol=1e-4)
+
+
+def test_hindsight_takes_each_seeds_best_within_each_limit(tmp_path: Path) -> None:
+    """Seed 10 has something for limits 20 and 40, seed 20 for 40 alone: three of nine have nothing."""
+    options = argparse.Namespace(out=tmp_path)
+    played = {
+        "x 50, inner limit 10, seed 0": {"rewards": [0.3, 0.5], "costs": [5, 15]},
+        "x 25, inner limit 20, seed 0": {"rewards": [0.6, 0.6], "costs": [20, 21]},
+        "x 50, inner limit 10, seed 10": {"rewards": [0.2], "costs": [12]},
+        "x 50, inner limit 10, seed 20": {"rewards": [0.1], "costs": [40]},
+    }
+    write_json(file_of(options, "BallRun", "any x told", ".judged.json"), played)
+    reward, without = in_hindsight(options, "BallRun", "any x told")
+    assert without == 3
+    assert np.isclose(reward, (0.4 + 0.4 + 0.6 + 0.2 + 0.2 + 0.1) / 6)
