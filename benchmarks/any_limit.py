@@ -46,6 +46,7 @@ from benchmarks.any_limit_setup import (
     unseen_of,
 )
 from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json, write_json
@@ -177,6 +178,8 @@ def in_time(job: Any, task: str, variant: str, options: argparse.Namespace, bega
         return f"{task}, {variant}: not begun, no time is left"
     try:
         return str(job(task, variant, options))
+    except TracrlError as error:
+        return f"{task}, {variant}: {error}"
     except Exception:  # the other tasks go on
         return f"{task}, {variant}: {traceback.format_exc()}"
 

@@ -14,6 +14,7 @@ import torch
 import tracrl
 from benchmarks.any_limit_setup import episodes_of, file_of, limits_of
 from tracrl.data.episodes import Episodes
+from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.files import read_json, write_json
 from tracrl.ope.acting import actions_of
@@ -76,6 +77,8 @@ def keep_opinions(found: Opinions, file: Path) -> None:
 
 def kept_opinions(file: Path) -> Opinions:
     with np.load(file) as saved:
+        if lacking := [f.name for f in fields(Opinions) if f.name not in saved]:
+            raise TracrlError(f"{file} lacks {', '.join(lacking)}, which opinions have by now: estimate anew.")
         own = {f.name: saved[f.name].astype(np.float64) for f in fields(Opinions)}
     return Opinions(**{**own, "most_cost": float(own["most_cost"])})
 

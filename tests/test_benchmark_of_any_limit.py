@@ -6,10 +6,12 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.any_limit_choices import keep_opinions, kept_opinions, reweigh
 from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
 from benchmarks.any_limit_tables import Chosen, chosen_cell, gain, in_hindsight
+from tracrl.errors import TracrlError
 from tracrl.files import write_json
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
 from tracrl.ope.estimates import Estimates
@@ -67,6 +69,9 @@ def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
     after = Estimates.load(file)
     np.testing.assert_allclose(after.costs, values[:, 1], rtol=1e-4)
     np.testing.assert_allclose(after.return_errors, errors[:, 0], rtol=1e-4)
+    np.savez(opinions, fitted=found.fitted)  # as an earlier version kept them
+    with pytest.raises(TracrlError, match=r"lacks played, foretold.*estimate anew"):
+        reweigh("BallRun", "any", options)
 
 
 def test_hindsight_takes_each_seeds_best_within_each_limit(tmp_path: Path) -> None:
