@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ KINDS: Mapping[str, Callable[[Any], list[str]]] = {"precision": precision.table,
 
 def shown(ms: float) -> str:
     """Three digits."""
-    return f"{ms:.{max(0, 2 - len(str(int(ms))) + (ms >= 1))}f} ms"
+    return f"{ms:.{max(0, 2 - math.floor(math.log10(ms)))}f} ms"
 
 
 def main() -> None:

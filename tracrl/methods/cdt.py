@@ -59,6 +59,7 @@ class CDT(Method):
     optimises: ClassVar[str] = "the likelihood of logged actions given the return and the cost still to come"
     depends_on_limit: ClassVar[bool] = False
     has_bf16: ClassVar[bool] = True
+    bf16_by_itself: ClassVar[bool] = True
     numbers_a_row: ClassVar[int] = 5
     runs_apart_on_cpus: ClassVar[bool] = True
     metrics: ClassVar = ("loss", "entropy", "temperature", "cost_loss")
