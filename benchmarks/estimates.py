@@ -224,10 +224,18 @@ def everything(
 ) -> None:
     """Policies and truth on a process a core, or so many of them; estimates beside them, one task after the other."""
     started = time.monotonic()
-    waiting = [(place, 0, i, name) for place in range(len(tasks)) for i, name in enumerate(stacks(np.arange(9.0)))]
+    # Policies that are there already need no training, and their estimates wait for nobody.
+    waiting = [
+        (place, int((out / task / name / "policy.safetensors").exists()), i, name)
+        for place, task in enumerate(tasks)
+        for i, name in enumerate(stacks(np.arange(9.0)))
+    ]
     heapq.heapify(waiting)
-    left = dict.fromkeys(range(len(tasks)), 8)
+    left = {place: sum(job[:2] == (place, 0) for job in waiting) for place in range(len(tasks))}
     ready: queue.Queue[int] = queue.Queue()
+    for place, missing in left.items():
+        if not missing:
+            ready.put(place)
     estimator = threading.Thread(target=_estimator, args=(ready, tasks, out, device), daemon=True)
     estimator.start()
     cores = [{core} for core in sorted(os.sched_getaffinity(0))]

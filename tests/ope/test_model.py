@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -95,12 +93,16 @@ def tipping_log(episodes: int = 120, steps: int = 25) -> Episodes:
 def test_with_an_eye_on_where_they_go_episodes_come_back_that_do_not_blindly() -> None:
     model = LearnedModel(Dynamics(updates=300, hidden=(32, 32), lr=5e-3), Log.of(tipping_log(), CPU), members=2)
     fit(model)
-    holds = replace(blind().metadata, seeds=(1,))
-    weights = {"weight0": np.full((1, 1, 1), -2, np.float32), "bias0": np.zeros((1, 1, 1), np.float32)}
-    retraced, logged = retrace(model, [MLPPolicy(holds, weights), blind()])
-    looking, blindly = brought_back(retraced.mean(0), logged)[:, 0]
+
+    def steers(by: float) -> MLPPolicy:
+        weights = {"weight0": np.full((1, 1, 1), by, np.float32), "bias0": np.zeros((1, 1, 1), np.float32)}
+        return MLPPolicy(blind().metadata, weights)
+
+    retraced, logged = retrace(model, [steers(-2), blind(), steers(2)])
+    looking, blindly, tipping = brought_back(retraced.mean(0), logged)[:, 0]
     assert looking > 0.9
     assert blindly < 0.5
+    assert tipping == blindly, "one who tips it over says nothing of the model"
     data = tipping_log()
     np.testing.assert_allclose(logged[:, 1], data.total_costs[model.held_out])
 
