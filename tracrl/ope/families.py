@@ -99,8 +99,14 @@ class FamilyQ(FittedQ):
 
     def foretold(self, episodes: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         foretold = super().foretold
-        brought = foretold(episodes)[1]
-        return self._of_each(lambda: foretold(episodes)[0]), brought
+        brought: list[Tensor] = []
+
+        def told() -> Tensor:
+            of_member, logged = foretold(episodes)
+            brought.append(logged)
+            return of_member
+
+        return self._of_each(told), brought[0]
 
     def _of_each(self, what: Callable[[], Tensor]) -> Tensor:
         found = []
