@@ -22,3 +22,8 @@ def no_data_but_the_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def ball_data(tmp_path: Path) -> Path:
     """A small data set that is found as BallRun's, by us and by the processes that we start."""
     return write_ball_data(tmp_path / "datasets")
+
+
+@pytest.fixture(autouse=True)
+def same_products_on_every_processor() -> None:
+    """Not here: processes of their own train the stacks and know of no fixture; plans must agree with them."""

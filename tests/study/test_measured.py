@@ -47,10 +47,11 @@ def test_another_batch_is_another_kind() -> None:
 
 def test_another_precision_is_another_kind() -> None:
     """What was measured before versions knew of it, on a CPU, was float32."""
-    kind = kind_of(stack([0]), "cpu")
+    full = stack([0], precision="float32")
+    kind = kind_of(full, "cpu")
     assert kind["precision"] == "float32"
     old = Measurement({k: v for k, v in kind.items() if k != "precision"}, 0.01, 0.2, 1)
-    assert Rates([old]).find(stack([0]), "cpu") == old
+    assert Rates([old]).find(full, "cpu") == old
     assert kind_of(stack([0]), "cuda")["precision"] == "bfloat16"
     assert kind_of(stack([0], precision="float32"), "cuda")["precision"] == "float32"
     if has_bf16(torch.device("cpu")):
