@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tracrl.collect.learner import Learner, LearnerSettings, pack, unpack
 from tracrl.collect.ppo import PPOSettings
 from tracrl.collect.rollout import Order
-from tracrl.collect.run import CollectSettings, _default_settings
+from tracrl.collect.run import CollectSettings, default_settings
 from tracrl.collect.views import VIEWS, ant_on_circle
 from tracrl.envs.environment import EnvSpec
 from tracrl.envs.pool import EnvPool
@@ -125,6 +125,6 @@ def test_a_learner_of_the_task_sees_it_and_one_of_another_does_not(pool: EnvPool
 
 
 def test_the_ant_looks_as_far_ahead_as_one_that_runs_and_other_tasks_settings_are_the_same() -> None:
-    ants = _default_settings(EnvSpec("AntCircle")).learner.ppo
+    ants = default_settings(EnvSpec("AntCircle")).learner.ppo
     assert ants.discount(500) == PPOSettings().discount(200) == 0.99
-    assert _default_settings(EnvSpec("BallCircle")) == _default_settings(EnvSpec("AntRun")) == CollectSettings()
+    assert default_settings(EnvSpec("BallCircle")) == default_settings(EnvSpec("AntRun")) == CollectSettings()

@@ -90,7 +90,7 @@ def collect(
     not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
     """
     spec = EnvSpec.of(env)
-    settings = settings or _default_settings(spec)
+    settings = settings or default_settings(spec)
     progress = progress or Silence()
     _check(steps, episodes, seed, limits, observation_bits)
     path = Path(out) if out is not None else Path(f"{_file_name(spec)}.hdf5")
@@ -202,12 +202,15 @@ def untrained(env: str | EnvSpec) -> Sequence[Driver] | Sequence[Navigator]:
     return NAVIGATORS if spec.is_task and steers(spec.name) else ()
 
 
-def _default_settings(spec: EnvSpec) -> CollectSettings:
-    """Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is.
+def default_settings(env: str | EnvSpec) -> CollectSettings:
+    """How an environment's data are collected where nothing else is asked for.
+
+    Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is.
 
     Nor do navigators, whose care is to be seen in all that they do. An ant on a circle learns slowly: so in longer
     steps, and for the next 10 s, which are as many steps as one looks ahead that runs.
     """
+    spec = EnvSpec.of(env)
     if _has_drivers(spec):
         return CollectSettings(recorder=RecorderSettings(with_random_actions=0.0))
     if untrained(spec):
@@ -338,5 +341,5 @@ def _command(spec: EnvSpec, recipe: dict[str, Any]) -> str:
     words += ["--compact"] if recipe["compact"] else []
     bits = recipe["observation_bits"]
     words += [f"--observation-bits={bits}"] if bits != FLOAT_BITS else []
-    changed = recipe["settings"] != json.loads(json.dumps(asdict(_default_settings(spec))))
+    changed = recipe["settings"] != json.loads(json.dumps(asdict(default_settings(spec))))
     return shlex.join(words) + f" (version {tracrl.__version__}{', with settings of its own' if changed else ''})"

@@ -11,8 +11,7 @@ from dataclasses import asdict
 
 import torch
 
-from tracrl.collect.recorder import RecorderSettings
-from tracrl.collect.run import untrained
+from tracrl.collect.run import default_settings, untrained
 from tracrl.study.collecting import CollectionSpec
 from tracrl.study.stack import StackSpec
 from tracrl.tasks.table import all_tasks, get_task
@@ -47,7 +46,12 @@ def collecting_seconds(spec: CollectionSpec) -> float:
     """Of one core."""
     task = get_task(spec.task)
     if untrained(spec.task):
-        return RecorderSettings().candidates * spec.episodes * task.max_steps / STEPS_PER_SECOND[spec.task]
+        return (
+            default_settings(spec.task).recorder.candidates
+            * spec.episodes
+            * task.max_steps
+            / STEPS_PER_SECOND[spec.task]
+        )
     return spec.steps * (1 / STEPS_PER_SECOND[spec.task] + LEARNING_SECONDS)
 
 
