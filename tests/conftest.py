@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def same_products_on_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def same_products_on_every_processor() -> Iterator[None]:
     """Tests train in float32 on a CPU unless they say otherwise, whatever instructions it has."""
-    monkeypatch.setattr("tracrl.train.devices.rounds_by_itself", lambda device: device.type == "cuda")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tracrl.train.devices.rounds_by_itself", lambda device: device.type == "cuda")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -33,10 +33,12 @@ def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
         tmp_path / "T" / "opinions.npz",
         fitted=values[None],
         played=values[None],
+        foretold=np.tile(logged, (1, 3, 1, 1)),
+        retraced=np.tile(logged, (1, 3, 1, 1)),
         ood_shares=np.zeros(3),
+        ood_in_log=np.zeros(3),
         anything=np.array([1.0, 10.0]),
         most_cost=100.0,
-        replayed=logged[None],
         logged=logged,
         names=["bc-all"] * 3,
         limits=[20.0] * 3,
@@ -54,4 +56,4 @@ def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
     assert lines["gate at 10: passed of those truly above, within"] == "0 of 2, 1 of 1"
     assert lines["gate at 20"] == "0 of 1, 2 of 2"
     assert lines["mean error of cost; true mean, estimated"] == "1.0; 15.0, 14.0"
-    assert table([result]).endswith("passed of those above 0 of 3, of those within 6 of 6 (100%).")
+    assert "passed of those above 0 of 3, of those within 6 of 6 (100%); the return is off by 0.0%" in table([result])

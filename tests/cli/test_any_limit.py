@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def test_inner_limits_are_chosen_from_the_log_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tracrl.ope.estimate.CPU", SHORT)
+    monkeypatch.setattr("tracrl.ope.inner_limits.ON_CPU", replace(SHORT, together=True))
     make_small_data().save("own.hdf5")
     words = ["trac-any", "--data", "own.hdf5", "--limits", "2", "9", "--seeds", "0", "1", "--device", "cpu"]
     assert train([*words, "--no-eval", "--calibrate", "--holdout", "0.3", "--out", "run", *TINY]) == 0

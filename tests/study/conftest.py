@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.study.made_up import write_ball_data
+from tracrl.train.devices import rounds_by_itself
 
 
 @pytest.fixture(autouse=True)
@@ -25,5 +26,6 @@ def ball_data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def same_products_on_every_processor() -> None:
-    """Not here: processes of their own train the stacks and know of no fixture; plans must agree with them."""
+def products_as_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of their own train the stacks and know of no fixture; plans must agree with them."""
+    monkeypatch.setattr("tracrl.train.devices.rounds_by_itself", rounds_by_itself)

@@ -122,6 +122,7 @@ def test_the_plan_adds_up_each_kind_of_work_by_hand(tmp_path: Path) -> None:
         preset="fast",
         collect=True,
         collect_steps=2_000_000,
+        precision="float32",
     )
     told = estimate(plan, Store(tmp_path / "runs"), "cpu", 2)
     assert list(told.kinds) == ["collecting", "training", "evaluating"]
