@@ -33,6 +33,7 @@ from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimate import opinions
 from tracrl.ope.estimates import quantile
+from tracrl.ope.gate import MOST_OUT
 from tracrl.ope.weighing import TAKEN_OFF, Opinions, brought_back
 from tracrl.policies.base import Policy
 
@@ -123,7 +124,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     chosen = np.flatnonzero(np.isin(saved["names"], names))
     values, errors = (part[chosen] for part in found.weighed(taken_off))
     low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
-    bound = values[:, 1] + quantile(0.9) * errors[:, 1]
+    bound, inside = values[:, 1] + quantile(0.9) * errors[:, 1], found.ood_shares[chosen] <= MOST_OUT
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
     # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
     held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
@@ -144,9 +145,9 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "gate": {
             f"{limit:g}": {
                 "above": int((costs > limit).sum()),
-                "above_passed": int(((bound <= limit) & (costs > limit)).sum()),
+                "above_passed": int((inside & (bound <= limit) & (costs > limit)).sum()),
                 "within": int((costs <= limit).sum()),
-                "within_passed": int(((bound <= limit) & (costs <= limit)).sum()),
+                "within_passed": int((inside & (bound <= limit) & (costs <= limit)).sum()),
             }
             for limit in LIMITS
         },

@@ -42,6 +42,15 @@ def test_the_gate_asks_for_the_upper_bound() -> None:
     assert gate(THREE, 20, 0.6)[1].passed, "less confidence asks for less"
 
 
+def test_who_is_mostly_out_of_the_data_does_not_pass() -> None:
+    found = estimates([1.0, 1.0], [0.1, 0.1], [5.0, 9.0])
+    found.ood_shares[1] = 0.9
+    inside, outside = gate(found, limit=20)
+    assert (inside.status, outside.status) == (0, 3)
+    assert "Most of its steps are where the log has not been" in outside.verdict
+    assert choose(found, limit=20).policy == 0, "although the other one returns more"
+
+
 def test_nothing_is_said_without_confidence_and_assumptions() -> None:
     for decision in (*gate(THREE, 20), choose(THREE, 20), choose(THREE, 1)):
         assert "90%" in decision.verdict

@@ -9,6 +9,8 @@ from tracrl.ope.estimates import ASSUMPTIONS, Estimates, check_confidence
 
 NOT_SHOWN = 3
 """exit status where a bound is not shown to be within the limit"""
+MOST_OUT = 0.5
+"""share of steps out of the data above which a policy does not pass, whatever its bound: nothing was tested there"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Decision:
 
 
 def gate(estimates: Estimates, limit: float, confidence: float = 0.9) -> list[Decision]:
-    """For each policy: is the upper bound of its cost at this confidence within the limit?"""
+    """For each policy: is the upper bound of its cost at this confidence within the limit, and are most of its steps
+    where the log has been?"""
     check_limit(limit)
     check_confidence(confidence)
     decisions = []
@@ -41,11 +44,12 @@ def gate(estimates: Estimates, limit: float, confidence: float = 0.9) -> list[De
             f"{estimates.label(i)}: the cost is estimated to be {estimates.costs[i]:.1f}, and at most {bound:.1f} with "
             f"{confidence:.0%} confidence; {estimates.ood_shares[i]:.0%} of its steps are out of the data"
         )
-        if bound <= limit:
+        passed = bool(bound <= limit and estimates.ood_shares[i] <= MOST_OUT)
+        if passed:
             verdict = f"Passed for a limit of {limit:g}. {said}."
         else:
             verdict = f"Not shown for a limit of {limit:g}. {said}. {_needed(estimates, i, limit)}"
-        decisions.append(Decision(bool(bound <= limit), verdict, _basis(estimates), i))
+        decisions.append(Decision(passed, verdict, _basis(estimates), i))
     return decisions
 
 
@@ -83,6 +87,11 @@ def _needed(estimates: Estimates, policy: int, limit: float) -> str:
         return (
             f"The estimate itself is above the limit: train for a lower limit than {estimates.limits[policy]:g}, or "
             "add safe episodes to the log."
+        )
+    if estimates.ood_shares[policy] > MOST_OUT:
+        return (
+            "Most of its steps are where the log has not been, so no test on logged episodes speaks for the estimate: "
+            "train for actions nearer to the logged ones, or log episodes like the policy's."
         )
     return (
         f"The estimate is within the limit, but its standard error of {estimates.cost_errors[policy]:.1f} is too "
