@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ import torch
 
 import tracrl
 from benchmarks.any_limit_setup import episodes_of, file_of, limits_of
+from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.data.episodes import Episodes
-from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
 from tracrl.files import read_json, write_json
 from tracrl.ope.acting import actions_of
@@ -24,7 +23,6 @@ from tracrl.ope.families import FamilyQ, families
 from tracrl.ope.fqe import FittedQ
 from tracrl.ope.inner_limits import ON_CPU, Candidates, Choice, calibrate, candidates, effort_on
 from tracrl.ope.log import Log
-from tracrl.ope.weighing import Opinions
 from tracrl.policies.any_limit import AnyLimitPolicy
 from tracrl.policies.mlp import MLPPolicy
 
@@ -66,21 +64,6 @@ def reweigh(task: str, variant: str, options: argparse.Namespace) -> str:
     after.save(file)
     moved = np.abs(after.costs - before.costs).mean(), np.abs(after.cost_errors - before.cost_errors).mean()
     return f"{task}, {variant}: weighed again; costs moved by {moved[0]:.2f}, their errors by {moved[1]:.2f} on average"
-
-
-def keep_opinions(found: Opinions, file: Path) -> None:
-    arrays = {f.name: np.asarray(getattr(found, f.name), np.float32) for f in fields(found)}
-    aside = file.with_suffix(".part.npz")
-    np.savez_compressed(aside, **arrays)
-    aside.rename(file)
-
-
-def kept_opinions(file: Path) -> Opinions:
-    with np.load(file) as saved:
-        if lacking := [f.name for f in fields(Opinions) if f.name not in saved]:
-            raise TracrlError(f"{file} lacks {', '.join(lacking)}, which opinions have by now: estimate anew.")
-        own = {f.name: saved[f.name].astype(np.float64) for f in fields(Opinions)}
-    return Opinions(**{**own, "most_cost": float(own["most_cost"])})
 
 
 def choice_speed(task: str, variant: str, options: argparse.Namespace) -> str:

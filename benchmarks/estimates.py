@@ -29,18 +29,17 @@ import torch
 
 import tracrl
 from benchmarks.estimates_table import Result, draw, table
+from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimate import opinions
-from tracrl.ope.estimates import quantile
-from tracrl.ope.gate import MOST_OUT
+from tracrl.ope.estimates import is_shown, quantile
 from tracrl.ope.weighing import TAKEN_OFF, Opinions, brought_back
 from tracrl.policies.base import Policy
 
 LIMITS = [10.0, 20.0, 40.0]
 TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.25}
 EPISODES = 50
-OPINIONS = ("fitted", "played", "foretold", "retraced", "logged", "ood_shares", "ood_in_log", "anything", "most_cost")
 
 
 def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, list[float], list[int]]]:
@@ -99,32 +98,29 @@ def measure(task: str, out: Path, device: str) -> None:
     found = opinions(list(policies.values()), data, device=device)
     seconds = time.monotonic() - started
     print(f"{task}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
-    np.savez(
-        aside := to.with_suffix(".part.npz"),
-        **{key: getattr(found, key) for key in OPINIONS},
+    keep_opinions(
+        found,
+        to,
         names=np.concatenate([[name] * len(policy) for name, policy in policies.items()]),
         limits=np.concatenate([policy.metadata.limits for policy in policies.values()]),
         range=np.ptp(data.returns),
         seconds=seconds,
         device=device,
     )
-    aside.rename(to)
 
 
 def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     """Estimates against the truth: numbers of the whole task, and of each policy whose truth is known."""
     saved = np.load(out / task / "opinions.npz")
-    found = Opinions(
-        **{key: saved[key] for key in OPINIONS if key != "most_cost"},
-        most_cost=float(saved["most_cost"]),
-    )
+    found = kept_opinions(out / task / "opinions.npz")
     names = sorted(file.parent.name for file in (out / task).glob("*/truth.json"))
     truths = [Scores.load(out / task / name / "truth.json") for name in names]
     returns, costs = (np.concatenate([getattr(t, key).mean(1) for t in truths]) for key in ("returns", "costs"))
     chosen = np.flatnonzero(np.isin(saved["names"], names))
     values, errors = (part[chosen] for part in found.weighed(taken_off))
     low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
-    bound, inside = values[:, 1] + quantile(0.9) * errors[:, 1], found.ood_shares[chosen] <= MOST_OUT
+    bound = values[:, 1] + quantile(0.9) * errors[:, 1]
+    passed = {limit: is_shown(bound, found.ood_shares[chosen], limit) for limit in LIMITS}
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
     # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
     held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
@@ -145,9 +141,9 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "gate": {
             f"{limit:g}": {
                 "above": int((costs > limit).sum()),
-                "above_passed": int((inside & (bound <= limit) & (costs > limit)).sum()),
+                "above_passed": int((passed[limit] & (costs > limit)).sum()),
                 "within": int((costs <= limit).sum()),
-                "within_passed": int((inside & (bound <= limit) & (costs <= limit)).sum()),
+                "within_passed": int((passed[limit] & (costs <= limit)).sum()),
             }
             for limit in LIMITS
         },

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.any_limit_choices import keep_opinions, kept_opinions, reweigh
+from benchmarks.any_limit_choices import reweigh
 from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
 from benchmarks.any_limit_tables import Chosen, chosen_cell, gain, in_hindsight
+from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.errors import TracrlError
 from tracrl.files import write_json
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny

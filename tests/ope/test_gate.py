@@ -45,6 +45,7 @@ def test_the_gate_asks_for_the_upper_bound() -> None:
 def test_who_is_mostly_out_of_the_data_does_not_pass() -> None:
     found = estimates([1.0, 1.0], [0.1, 0.1], [5.0, 9.0])
     found.ood_shares[1] = 0.9
+    assert found.shown(20, 0.9).tolist() == [True, False], "as reports and calibration ask"
     inside, outside = gate(found, limit=20)
     assert (inside.status, outside.status) == (0, 3)
     assert "Most of its steps are where the log has not been" in outside.verdict

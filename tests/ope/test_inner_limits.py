@@ -50,6 +50,13 @@ def estimated(stack: AnyLimitPolicy, cost_per_limit: tuple[float, float], error:
     )
 
 
+def test_a_candidate_that_is_mostly_out_of_the_data_is_not_shown() -> None:
+    tried = candidates(policy(), [20])
+    estimates = estimated(tried.stacks["trac-any"], (0.5, 2.0))
+    estimates.ood_shares[[limit == 36 for limit in estimates.limits]] = 0.9
+    assert [c.inner for c in calibrate(tried, estimates, [20], confidence=0.9).choices] == [25, 9]
+
+
 def test_candidates_are_the_wanted_limits_and_a_spread_over_the_range() -> None:
     assert inner_limits(policy(), [10, 20]) == [0, 1, 4, 9, 10, 16, 20, 25, 36, 49, 64]
     (stack,) = candidates(policy(), [20]).stacks.values()

@@ -9,7 +9,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
 from tracrl.errors import TracrlError
@@ -20,6 +20,8 @@ ASSUMPTIONS = (
     "Assumed: episodes begin, go on and are measured as those of the log were, and an observation tells all that "
     "matters of the past. Where a policy does what the log never did, an estimate means little."
 )
+MOST_OUT = 0.5
+"""share of steps out of the data above which nothing is shown, whatever the bound: what was tested are logged episodes"""
 _ARRAYS = ("returns", "costs", "return_errors", "cost_errors", "ood_shares")
 
 
@@ -69,6 +71,10 @@ class Estimates:
     def cost_bounds(self, confidence: float) -> Floats:
         """(policies,): costs that are exceeded with a probability of at most 1 − ``confidence``"""
         return self.costs + quantile(confidence) * self.cost_errors
+
+    def shown(self, limits: ArrayLike, confidence: float) -> NDArray[np.bool_]:
+        """(policies,): whether each cost is shown to be within its limit (one for all, or one each)"""
+        return is_shown(self.cost_bounds(confidence), self.ood_shares, limits)
 
     def return_bounds(self, confidence: float) -> Floats:
         """(policies,): returns that are missed with a probability of at most 1 − ``confidence``"""
@@ -163,6 +169,12 @@ class Estimates:
                 f"{self.ood_shares[i]:.0%}" + (f" / {self.ood_in_log[i]:.0%}" if self.ood_in_log else ""),
             )
         return table
+
+
+def is_shown(bounds: Floats, ood_shares: Floats, limits: ArrayLike) -> NDArray[np.bool_]:
+    """The upper bound of a cost is within the limit, and no more than half of the steps are out of the data."""
+    shown: NDArray[np.bool_] = (bounds <= np.asarray(limits)) & (ood_shares <= MOST_OUT)
+    return shown
 
 
 def quantile(share: float) -> float:

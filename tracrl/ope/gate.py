@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracrl.errors import TracrlError
-from tracrl.ope.estimates import ASSUMPTIONS, Estimates, check_confidence
+from tracrl.ope.estimates import ASSUMPTIONS, MOST_OUT, Estimates, check_confidence
 
 NOT_SHOWN = 3
 """exit status where a bound is not shown to be within the limit"""
-MOST_OUT = 0.5
-"""share of steps out of the data above which a policy does not pass, whatever its bound: nothing was tested there"""
 
 
 @dataclass(frozen=True)
@@ -38,18 +36,17 @@ def gate(estimates: Estimates, limit: float, confidence: float = 0.9) -> list[De
     where the log has been?"""
     check_limit(limit)
     check_confidence(confidence)
-    decisions = []
+    decisions, shown = [], estimates.shown(limit, confidence)
     for i, bound in enumerate(estimates.cost_bounds(confidence)):
         said = (
             f"{estimates.label(i)}: the cost is estimated to be {estimates.costs[i]:.1f}, and at most {bound:.1f} with "
             f"{confidence:.0%} confidence; {estimates.ood_shares[i]:.0%} of its steps are out of the data"
         )
-        passed = bool(bound <= limit and estimates.ood_shares[i] <= MOST_OUT)
-        if passed:
+        if shown[i]:
             verdict = f"Passed for a limit of {limit:g}. {said}."
         else:
             verdict = f"Not shown for a limit of {limit:g}. {said}. {_needed(estimates, i, limit)}"
-        decisions.append(Decision(passed, verdict, _basis(estimates), i))
+        decisions.append(Decision(bool(shown[i]), verdict, _basis(estimates), i))
     return decisions
 
 

@@ -41,7 +41,7 @@ class Choice:
     x: float | None
     """None where the policy is not told x"""
     shown: bool
-    """whether the bound of cost is within the wanted limit"""
+    """whether its cost is shown to be within the wanted limit"""
     cost: float
     cost_bound: float
     estimated_return: float
@@ -124,10 +124,11 @@ def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], 
     x = [x for x, stack in zip(given.x, stacks, strict=True) for _ in range(len(stack))]
     choices, places = [], []
     for limit in limits:
+        within = estimates.shown(limit, confidence)
         for seed in dict.fromkeys(estimates.seeds):
             mine = [i for i, its in enumerate(estimates.seeds) if its == seed]
             careful = min((i for i in mine if i < len(stacks[0])), key=lambda i: abs(estimates.limits[i] - limit))
-            shown = [i for i in mine if bounds[i] <= limit]
+            shown = [i for i in mine if within[i]]
             likely = [i for i in mine if estimates.costs[i] <= min(estimates.costs[careful], limit)]
             if shown or likely:
                 best = max(shown or likely, key=lambda i: float(returns[i]))

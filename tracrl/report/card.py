@@ -94,7 +94,7 @@ def _of(kept: int, count: int, one: str, many: str, none: str) -> str:
 
 
 def _within(estimates: Estimates, place: int) -> bool:
-    return bool(estimates.cost_bounds(estimates.confidence)[place] <= estimates.limits[place])
+    return bool(estimates.shown(estimates.limits, estimates.confidence)[place])
 
 
 def _table(known: Known) -> Iterator[str]:

@@ -19,8 +19,7 @@ def plot_estimates(estimates: Estimates, path: Path, played: Mapping[int, tuple[
     """A line for each policy; ``played`` are the mean return and cost of those that were also evaluated."""
     count, played = len(estimates), played or {}
     places = np.arange(count)[::-1]
-    bounds = estimates.cost_bounds(estimates.confidence)
-    colours = [WITHIN if b <= limit else NOT_SHOWN for b, limit in zip(bounds, estimates.limits, strict=True)]
+    colours = [WITHIN if shown else NOT_SHOWN for shown in estimates.shown(estimates.limits, estimates.confidence)]
     title = f"Estimated from {estimates.data['episodes']:,} logged episodes alone"
     with figure(path, 2, title, width=4.8, height=1.6 + 0.34 * count) as (returns, costs):
         columns = (

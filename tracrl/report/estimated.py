@@ -63,7 +63,7 @@ def _normalised(known: Known, place: int, result: Result) -> Estimated:
     return Estimated(
         _three(rewards),
         _three(normalised_cost(costs, result.limit)),
-        bool(estimates.cost_bounds(estimates.confidence)[place] <= result.limit),
+        bool(estimates.shown(result.limit, estimates.confidence)[place]),
         estimates.confidence,
         float(estimates.ood_shares[place]),
         estimates.notes,
