@@ -21,7 +21,7 @@ ASSUMPTIONS = (
     "matters of the past. Where a policy does what the log never did, an estimate means little."
 )
 MOST_OUT = 0.5
-"""share of steps out of the data above which nothing is shown, whatever the bound: what was tested are logged episodes"""
+"""share of steps out of the data above which nothing is shown, whatever the bound: tests follow logged episodes"""
 _ARRAYS = ("returns", "costs", "return_errors", "cost_errors", "ood_shares")
 
 
