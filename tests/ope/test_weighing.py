@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracrl.ope.weighing import Opinions, middle_half, nearby
+from tracrl.ope.weighing import Opinions, best_weights, middle_half, nearby
 
 LOGGED = np.repeat([0.0, 10.0, 20.0], 10)
 """what held-out episodes cost"""
@@ -85,6 +85,44 @@ def test_of_disagreement_and_test_the_larger_is_the_error() -> None:
     two = replace(two, foretold=np.concatenate([exact.foretold] * 2), retraced=exact.retraced + np.array([0.0, 1e-3]))
     assert two.weight[0, 1] < 0.01
     assert cost_of(two)[1] == pytest.approx(18**0.5, rel=0.01)
+
+
+def test_opinions_that_are_far_apart_are_not_sure_however_well_they_foretell() -> None:
+    error = np.tile([0.2, -0.2], 15)
+    found = opinions(LOGGED + error, LOGGED - error, 70.0, 0.0)
+    assert found.weight[0, 1] == pytest.approx(0.5)
+    assert cost_of(found)[1] == pytest.approx(35.0, rel=0.01)
+    one_alone = opinions(LOGGED, LOGGED[::-1], 70.0, 0.0)
+    assert cost_of(one_alone)[1] < 1, "who foretells nothing casts no doubt"
+
+
+def test_members_that_see_the_step_before_count_as_far_as_they_foretell() -> None:
+    exact = opinions(LOGGED, LOGGED[::-1], 10.0, 0.0)
+    nonsense = opinions(LOGGED[::-1], LOGGED[::-1], 90.0, 0.0)
+    both = replace(
+        exact,
+        played=np.concatenate([nonsense.played, exact.played] * 2),
+        retraced=np.concatenate([nonsense.retraced, exact.retraced] * 2),
+    )
+    np.testing.assert_allclose(both.weights[:, 0, 1], [0, 0, 1], atol=1e-4)
+    assert cost_of(both) == (pytest.approx(10.0, abs=0.1), pytest.approx(0.0, abs=0.5))
+
+
+def test_weights_are_the_best_of_all() -> None:
+    generator = np.random.default_rng(0)
+    errors = generator.normal(size=(3, 5, 40, 2)) * generator.uniform(0.2, 2, (3, 5, 1, 2))
+    errors[2, 0] = np.nan
+    found = best_weights(errors)
+    np.testing.assert_allclose(found.sum(axis=0), 1)
+    assert (found >= 0).all()
+    assert (found[2, 0] == 0).all()
+    grid = [np.array([a, b, 20 - a - b]) / 20 for a in range(21) for b in range(21 - a)]
+
+    def off(weights: np.ndarray) -> np.ndarray:
+        return np.square((weights[:, :, None] * errors[:, 1:]).sum(axis=0)).mean(axis=1)
+
+    least = np.min([off(np.broadcast_to(one[:, None, None], (3, 4, 2))) for one in grid], axis=0)
+    assert (off(found[:, 1:]) <= least + 1e-4).all()
 
 
 def test_steps_out_of_the_data_may_bring_anything_as_far_as_who_leads_there_is_believed() -> None:

@@ -18,12 +18,18 @@ from torch import Tensor, nn
 
 from tracrl.nets import random
 from tracrl.nets.stacked import StackedMLP, generators
+from tracrl.ope.directions import Directions
 from tracrl.ope.fitting import Adam
 from tracrl.ope.log import Log, parted
 
 ROWS_STREAM = 10
 BEYOND = 0.1
 """states may leave the range that was logged by this share of it, changes of the state too"""
+ROWS, RARE, LEAST_USUAL = 20_000, 0.002, 0.05
+"""the usual size of a change: from so many rows, without this share of them at both ends; and at least this share of
+the deviation of all"""
+FEW = 5.0
+"""deviations up to which an error counts squared, and which members see of the step before at most"""
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,9 @@ class LearnedModel(nn.Module):
         # The last row of an episode whose successor is not known teaches reward, cost and end, but no change.
         self.known = log.following > 0
         self.ends = bool(log.terminated.any())
-        change = (log.states[log.following] - log.states[: len(log.step)])[self.known]
-        self.scale = change.std(0).clamp(min=1e-4)
+        self.directions = Directions(log)
+        change = self.directions.change(log.states[: len(log.step)], log.states[log.following])[self.known]
+        self.scale = usual_size(change)
         self.low, self.high = _range(log.states)
         self.least, self.most = _range(change / self.scale)
         self.reward_mean, self.reward_std = log.signals[:, 0].mean(), log.signals[:, 0].std().clamp(min=1e-6)
@@ -92,12 +99,12 @@ class LearnedModel(nn.Module):
         rows = self.rows.gather(1, drawn)
         states, actions, known = log.states[rows], log.actions[rows], self.known[rows]
         guess = self.changes(torch.cat([states, actions, self._past(rows)], -1))
-        change = (log.states[log.following[rows]] - states) / self.scale
-        loss = (guess - change).square().mean(-1) * known
+        change = self.directions.change(states, log.states[log.following[rows]]) / self.scale
+        loss = _squared(guess - change).mean(-1) * known
         brought = self.heads(torch.cat([states, actions, torch.where(known[..., None], change, guess.detach())], -1))
         signals = log.signals[rows]
         entropy = nn.functional.binary_cross_entropy_with_logits
-        loss = loss + (brought[..., 0] - (signals[..., 0] - self.reward_mean) / self.reward_std).square()
+        loss = loss + _squared(brought[..., 0] - (signals[..., 0] - self.reward_mean) / self.reward_std)
         loss = loss + entropy(brought[..., 1], signals[..., 1] / self.most_cost, reduction="none")
         if self.ends:
             loss = loss + entropy(brought[..., 2], log.terminated[rows].float(), reduction="none")
@@ -121,18 +128,33 @@ class LearnedModel(nn.Module):
         cost = torch.sigmoid(brought[..., 1]) * self.most_cost
         ends = torch.sigmoid(brought[..., 2:]) if self.ends else torch.zeros_like(brought[..., 2:])
         states = torch.minimum(torch.maximum(now.states + change * self.scale, self.low), self.high)
-        past = torch.cat([change, actions, now.past], -1)[..., : now.past.shape[-1]]
-        return Moment(states, past), torch.stack([reward, cost], -1), ends
+        past = torch.cat([change.clamp(-FEW, FEW), actions, now.past], -1)[..., : now.past.shape[-1]]
+        return Moment(self.directions.kept(states), past), torch.stack([reward, cost], -1), ends
 
     def _past(self, rows: Tensor) -> Tensor:
         """(members, rows, …): the changes and actions before these rows, as far as each member sees them."""
         log, steps = self.log, []
         for back in range(1, self.settings.past + 1):
             before = (rows - back).clamp(min=0)
-            change = (log.states[before + 1] - log.states[before]) / self.scale
+            change = self.directions.change(log.states[before], log.states[before + 1]) / self.scale
             there = (log.step[rows] >= back)[..., None]
-            steps.append(torch.where(there, torch.cat([change, log.actions[before]], -1), 0.0))
+            seen = torch.cat([change.clamp(-FEW, FEW), log.actions[before]], -1)
+            steps.append(torch.where(there, seen, 0.0))
         return torch.cat(steps, -1) * self.seen if steps else log.actions[rows][..., :0]
+
+
+def usual_size(change: Tensor) -> Tensor:
+    """(size,): the deviation of each column without the rarest changes. A single crash, hundreds of times as large as
+    what is usual, would else make all that is usual look like nothing."""
+    rows = change[torch.linspace(0, len(change) - 1, min(ROWS, len(change))).long().to(change.device)]
+    low, high = rows.quantile(torch.tensor([RARE, 1 - RARE], device=rows.device), dim=0)
+    usual = rows.clamp(low, high).std(0)
+    return torch.maximum(usual, LEAST_USUAL * change.std(0)).clamp(min=1e-4)
+
+
+def _squared(error: Tensor) -> Tensor:
+    """and beyond a few deviations linear, so that few rows do not decide"""
+    return 2 * nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=FEW)
 
 
 def _range(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Two opinions on each policy become one estimate with its error."""
+"""Opinions on each policy become one estimate with its error: fitted Q evaluation's, and those of two kinds of models."""
 
 from __future__ import annotations
 
@@ -41,26 +41,35 @@ class Opinions:
     """of an episode"""
 
     @cached_property
+    def weights(self) -> Floats:
+        """(opinions, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1
+        together. Of all weights those with which they together foretell the held-out episodes best, in the mean
+        square."""
+        return best_weights(np.stack([tests.mean(axis=0) for _, tests in self._parts]) - self.logged)
+
+    @property
     def weight(self) -> Floats:
-        """(policies, 2): the model's, from 0 to 1; the rest is fitted Q evaluation's. Of all weights the one with which
-        both together foretell the held-out episodes best, in the mean square."""
-        fitted, model = self.foretold.mean(axis=0), self.retraced.mean(axis=0)
-        apart = fitted - model
-        share = ((fitted - self.logged) * apart).sum(axis=1) / np.maximum(np.square(apart).sum(axis=1), 1e-12)
-        weight: Floats = np.where(np.isnan(share), 1.0, np.clip(share, 0, 1))
-        return weight
+        """(policies, 2): the model's"""
+        model: Floats = self.weights[1:].sum(axis=0)
+        return model
 
     @cached_property
     def together(self) -> Floats:
-        """(policies, episodes, 2): what both, so weighed, foretell for the held-out episodes"""
-        weight, model = self.weight[:, None], self.retraced.mean(axis=0)
-        fitted = self.foretold.mean(axis=0)
-        both: Floats = weight * model + (1 - weight) * np.where(np.isnan(fitted), 0.0, fitted)
-        return both
+        """(policies, episodes, 2): what all, so weighed, foretell for the held-out episodes"""
+        told = np.stack([np.nan_to_num(tests.mean(axis=0)) for _, tests in self._parts])
+        all_of_it: Floats = (self.weights[:, :, None] * told).sum(axis=0)
+        return all_of_it
+
+    @property
+    def _parts(self) -> list[tuple[Floats, Floats]]:
+        """What each says of the policies, and of the held-out episodes: fitted Q evaluation, and the model's members,
+        of which every second sees the step before. On one task those are good for nothing, on another the others."""
+        kinds = [(self.played[i::2], self.retraced[i::2]) for i in range(min(2, len(self.played)))]
+        return [(self.fitted, self.foretold), *kinds]
 
     @property
     def skill(self) -> Floats:
-        """(policies, 2): the share of the variance between held-out episodes that both foretell, from 0 to 1"""
+        """(policies, 2): the share of the variance between held-out episodes that all together foretell, from 0 to 1"""
         return brought_back(self.together, self.logged)
 
     def weighed(self, taken_off: float = TAKEN_OFF) -> tuple[Floats, Floats]:
@@ -71,19 +80,25 @@ class Opinions:
         episodes of about the same return or cost. What remains of that is error, and half of what differs from episode
         to episode: an estimate is a mean of episodes, but those of one policy are alike.
         """
-        weight, alone = self.weight, np.isnan(self.fitted[0])
-        members, replicas = len(self.played), len(self.fitted)
-        votes = np.concatenate([self.played, np.where(alone, 0.0, self.fitted)])
-        estimate = middle_half(votes, np.stack([weight / members] * members + [(1 - weight) / replicas] * replicas))
+        votes = [np.nan_to_num(part) for part, _ in self._parts]
+        shares = [
+            np.repeat(weight[None] / len(part), len(part), axis=0)
+            for weight, part in zip(self.weights, votes, strict=True)
+        ]
+        estimate = middle_half(np.concatenate(votes), np.concatenate(shares))
         off, differs = nearby(self.together, self.logged, estimate)
         estimate = estimate - taken_off * off
-        spread = weight * _variance(self.played) + np.where(alone, 0.0, (1 - weight) * _variance(self.fitted))
+        # Of votes that are a mixture: how far apart they are within each part, and how far the parts are.
+        means = np.stack([part.mean(axis=0) for part in votes])
+        centre = (self.weights * means).sum(axis=0)
+        within = np.stack([_variance(part) for part in votes])
+        spread = (self.weights * (within + np.square(means - centre))).sum(axis=0)
         # What votes disagree on is a part of what they were off for logged episodes: the larger counts.
         variance = np.maximum(np.square((1 - taken_off) * off) + differs / 2, spread)
         # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
         # states too, many of which a policy may never get to.
         both = np.minimum(self.ood_shares, self.ood_in_log)[:, None]
-        ood = weight * self.ood_shares[:, None] + (1 - weight) * both
+        ood = self.weight * self.ood_shares[:, None] + (1 - self.weight) * both
         error = np.hypot(np.sqrt(variance), ood * self.anything)
         estimate[:, 1] = np.maximum(estimate[:, 1], 0.0)
         cost, doubt = estimate[:, 1], error[:, 1]
@@ -98,6 +113,33 @@ class Opinions:
         free = self.together[:, self.logged[:, 1] == 0, 1]
         floor = np.quantile(free, 0.9, axis=1) if free.shape[1] else np.zeros(len(free))
         return np.clip(floor, FLOOR[0] * self.most_cost, FLOOR[1] * self.most_cost)
+
+
+def best_weights(errors: Floats) -> Floats:
+    """(opinions, policies, episodes, 2) → (opinions, policies, 2): the weights, 0 to 1 and 1 together, with which the
+    mean of these errors is least in the mean square; none for an opinion of NaN. There are few opinions, so each choice
+    of some of them is tried."""
+    known: NDArray[np.bool_] = ~np.isnan(errors).any(axis=2)
+    errors = np.nan_to_num(errors)
+    products = np.einsum("gpek,hpek->pkgh", errors, errors)
+    count = len(errors)
+    best = np.full(products.shape[:2], np.inf)
+    weights = np.zeros((*products.shape[:2], count))
+    for bits in range(1, 2**count):
+        some = [i for i in range(count) if bits >> i & 1]
+        part = products[:, :, some][:, :, :, some]
+        # Two that err alike share what they have: the rest of a rounding must not decide between them.
+        ridge = 1e-6 * np.trace(part, axis1=2, axis2=3) + 1e-12
+        part = part + ridge[..., None, None] * np.eye(len(some))
+        found = np.linalg.solve(part, np.ones((*part.shape[:2], len(some), 1)))[..., 0]
+        found = found / found.sum(axis=2, keepdims=True)
+        left = np.einsum("pki,pkij,pkj->pk", found, part, found)
+        valid = (found >= 0).all(axis=2) & known[some].all(axis=0) & (left < best)
+        best = np.where(valid, left, best)
+        filled = np.zeros_like(weights)
+        filled[:, :, some] = found
+        weights = np.where(valid[..., None], filled, weights)
+    return np.moveaxis(weights, 2, 0)
 
 
 def brought_back(foretold: Floats, logged: Floats) -> Floats:
