@@ -34,8 +34,10 @@ from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.bcq_lag import BCQLag
 from tracrl.methods.caps import CAPS
 from tracrl.methods.method import RunSpec
+from tracrl.methods.registry import METHODS
 from tracrl.methods.trac import TraC
 from tracrl.policies.base import Policy
+from tracrl.study.studies import PAPER_ORDER
 from tracrl.tensor_files import save_tensors
 from tracrl.train import devices
 from tracrl.train import fit as fit_module
@@ -497,6 +499,7 @@ def test_products_are_rounded_by_themselves_only_where_scores_are_known_to_stay(
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda there=there: there)
         assert choose_precision("auto", gpu, TraC()) == "bfloat16"
         assert choose_precision("auto", cpu, TraC()) == ("bfloat16" if there else "float32")
+        assert {choose_precision("auto", gpu, METHODS[name]()) for name in PAPER_ORDER} == {"bfloat16"}
         assert choose_precision("auto", gpu, CAPS()) == choose_precision("auto", cpu, CAPS()) == "float32"
     assert choose_precision("bfloat16", gpu, CAPS()) == "bfloat16"
     assert choose_precision("float32", gpu, TraC()) == "float32"

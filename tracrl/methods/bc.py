@@ -37,6 +37,7 @@ class Cloning(Method):
     unit_free: ClassVar[bool] = True
     clones: ClassVar[bool] = True
     has_bf16: ClassVar[bool] = True
+    bf16_by_itself: ClassVar[bool] = True
     networks: ClassVar[int] = 3
     outputs_held: ClassVar[float] = 2.5
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}

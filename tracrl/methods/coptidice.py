@@ -57,6 +57,7 @@ class COptiDICE(Method):
     )
     optimises: ClassVar[str] = "the return of a reweighting of the data whose predicted cost keeps to the limit"
     has_bf16: ClassVar[bool] = True
+    bf16_by_itself: ClassVar[bool] = True
     networks: ClassVar[int] = 15
     outputs_held: ClassVar[float] = 11.0
     metrics: ClassVar = ("loss", "cost_bound", "multiplier", "weight", "actor_loss")

@@ -54,6 +54,7 @@ class CPQ(Method):
     )
     optimises: ClassVar[str] = "a Q-function that counts only safe actions, with unfamiliar actions made costly"
     has_bf16: ClassVar[bool] = True
+    bf16_by_itself: ClassVar[bool] = True
     networks: ClassVar[int] = 34
     outputs_held: ClassVar[float] = 11.5
     metrics: ClassVar = (

@@ -65,6 +65,7 @@ class LagrangianMethod(Method):
     """The settings that both have."""
 
     has_bf16: ClassVar[bool] = True
+    bf16_by_itself: ClassVar[bool] = True
     networks: ClassVar[int] = 51
     outputs_held: ClassVar[float] = 5.0
     metrics: ClassVar[Sequence[str]] = ("loss", "cost_value", "multiplier", "vae_loss", "actor_loss")
