@@ -1,13 +1,14 @@
 """Directions among the columns of an observation: sine and cosine of an angle, a unit vector, a quaternion.
 
 Together they have the same length in every row of a log. A model that foretells their columns one by one leaves that
-behind, and goes on from where no log has been. And q and −q are the same orientation: simulators that keep one
-component of a quaternion from being negative turn all of its signs in one step, and between both lies nothing.
+behind, and goes on from where no log has been. And q and −q are the same orientation: simulators write one of both,
+that whose last component is not negative, or whose largest is not, so that all signs turn in one step, and between both
+lies nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ SAME = 0.01
 SELDOM = 0.01
 """a component that is negative in no more rows is kept from it"""
 ROWS = 20_000
+SIGNS = 1_000
+"""logged quaternions among which the nearest is sought"""
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,10 @@ class Direction:
 
     columns: slice
     length: float
-    never_negative: int | None
+    never_negative: int | None = None
     """of a quaternion: its column whose sign is given, if there is one"""
+    logged: Tensor | None = None
+    """(rows, 4): else some that were logged, the nearest of which gives the sign"""
 
 
 class Directions:
@@ -39,7 +44,9 @@ class Directions:
     def __init__(self, log: Log):
         self.mean, self.std = log.mean, log.std
         rows = torch.linspace(0, len(log.observations) - 1, min(ROWS, len(log.observations))).long()
-        self.found = _found(log.observations[rows.to(log.observations.device)].double().cpu())
+        device = log.observations.device
+        found = _found(log.observations[rows.to(device)].double().cpu())
+        self.found = [replace(one, logged=None if one.logged is None else one.logged.to(device)) for one in found]
 
     def change(self, states: Tensor, following: Tensor) -> Tensor:
         """From one state to the following; a quaternion's from the one of both its signs that is nearer."""
@@ -63,6 +70,9 @@ class Directions:
             if one.never_negative is not None:
                 sign = raw[..., one.never_negative - one.columns.start, None]
                 raw = torch.where(sign < 0, -raw, raw)
+            elif one.logged is not None:
+                alike = raw @ one.logged.T
+                raw = torch.where((-alike.amin(-1) > alike.amax(-1))[..., None], -raw, raw)
             states[..., one.columns] = (raw - self.mean[one.columns]) / self.std[one.columns]
         return states
 
@@ -83,7 +93,11 @@ def _found(rows: Tensor) -> list[Direction]:
                 continue
             free[columns] = [False] * width
             negative = (rows[:, columns] < 0).double().mean(0)
-            given = width == QUATERNION and negative.min() <= SELDOM
-            place = start + int(negative.argmin()) if given else None
-            found.append(Direction(columns, float(total.mean().sqrt()), place))
+            one = Direction(columns, float(total.mean().sqrt()))
+            if width == QUATERNION and negative.min() <= SELDOM:
+                one = replace(one, never_negative=start + int(negative.argmin()))
+            elif width == QUATERNION:
+                some = torch.linspace(0, len(rows) - 1, min(SIGNS, len(rows))).long()
+                one = replace(one, logged=rows[some][:, columns].float())
+            found.append(one)
     return found

@@ -1,4 +1,4 @@
-"""Opinions on each policy become one estimate with its error: fitted Q evaluation's, and those of two kinds of models."""
+"""Opinions on each policy become one estimate with its error: fitted Q evaluation's, and two kinds of models'."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def best_weights(errors: Floats) -> Floats:
     """(opinions, policies, episodes, 2) → (opinions, policies, 2): the weights, 0 to 1 and 1 together, with which the
     mean of these errors is least in the mean square; none for an opinion of NaN. There are few opinions, so each choice
     of some of them is tried."""
-    known: NDArray[np.bool_] = ~np.isnan(errors).any(axis=2)
+    known = np.isfinite(errors.sum(axis=2))
     errors = np.nan_to_num(errors)
     products = np.einsum("gpek,hpek->pkgh", errors, errors)
     count = len(errors)
