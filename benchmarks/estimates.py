@@ -116,6 +116,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     names = sorted(file.parent.name for file in (out / task).glob("*/truth.json"))
     truths = [Scores.load(out / task / name / "truth.json") for name in names]
     returns, costs = (np.concatenate([getattr(t, key).mean(1) for t in truths]) for key in ("returns", "costs"))
+    unsure = np.concatenate([t.costs.std(1, ddof=1) / t.costs.shape[1] ** 0.5 for t in truths])
     chosen = np.flatnonzero(np.isin(saved["names"], names))
     values, errors = (part[chosen] for part in found.weighed(taken_off))
     low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
@@ -132,7 +133,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "episodes": int(truths[0].costs.shape[1]),
         **{name: np.median(part[chosen], axis=0).tolist() for name, part in tested(found).items()},
         "held": int(held.sum()),
-        "cost": against(values[:, 1], costs),
+        "cost": {**against(values[:, 1], costs), "rightly_ordered": rightly_ordered(values[:, 1], costs, unsure)},
         "cost_fqe": against(fitted[:, 1], costs),
         "cost_model": against(played[:, 1], costs),
         "return": against(values[:, 0] / saved["range"], returns / saved["range"]),
@@ -194,6 +195,14 @@ def against(estimated: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's, ties at their mean rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def rightly_ordered(estimated: np.ndarray, truth: np.ndarray, errors: np.ndarray) -> float:
+    """Of all pairs whose truths differ by more than two standard errors, the share that the estimates order as they
+    are; estimates that are the same count half. Unlike a rank correlation it asks nothing of those that truly tie."""
+    apart = truth[:, None] - truth
+    told = np.sign(estimated[:, None] - estimated)[apart > 2 * np.hypot(errors[:, None], errors)]
+    return float((told + 1).mean() / 2) if len(told) else float("nan")
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

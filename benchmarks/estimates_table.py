@@ -16,6 +16,9 @@ def table(results: Sequence[Result]) -> str:
     rows = {
         "policies": lambda r: f"{r['policies']}",
         "rank correlation of cost": lambda r: f"{r['cost']['rank_correlation']:.2f}",
+        "pairs of policies that truly differ, in the right order": lambda r: (
+            f"{100 * r['cost']['rightly_ordered']:.0f} %"
+        ),
         "mean error of cost; true mean, estimated": lambda r: "{mean_error:.1f}; {true_mean:.1f}, {mean:.1f}".format(
             **r["cost"]
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.estimates import against, compare, rank_correlation, stacks
+from benchmarks.estimates import against, compare, rank_correlation, rightly_ordered, stacks
 from benchmarks.estimates_table import table
 from tracrl.evaluation.scores import Scores
 
@@ -20,6 +20,13 @@ def test_there_are_twenty_policies_even_where_most_episodes_cost_nothing() -> No
 def test_ranks_with_ties() -> None:
     assert rank_correlation(np.array([0.0, 0.0, 5.0]), np.array([0.0, 0.0, 9.0])) == pytest.approx(1)
     assert rank_correlation(np.array([3.0, 2.0, 1.0]), np.array([0.0, 1.0, 2.0])) == pytest.approx(-1)
+
+
+def test_pairs_that_truly_tie_are_not_asked_for() -> None:
+    costs, unsure = np.array([0.0, 0.0, 5.0, 50.0]), np.array([0.0, 0.0, 4.0, 1.0])
+    assert rightly_ordered(np.array([3.0, 0.0, 1.0, 9.0]), costs, unsure) == 1, "5 ± 4 is not told from nothing"
+    assert rightly_ordered(np.array([3.0, 0.0, 9.0, 1.0]), costs, unsure) == pytest.approx(1 / 3)
+    assert rightly_ordered(np.zeros(4), costs, unsure) == 0.5
 
 
 def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
@@ -51,7 +58,7 @@ def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
     truth.save(tmp_path / "T" / "bc-all" / "truth.json")
     result = compare("T", tmp_path)
     assert result["held"] == 2, "12 without an error does not hold 15"
-    assert result["cost"] == against(said, costs)
+    assert result["cost"] == {**against(said, costs), "rightly_ordered": 1.0}
     lines = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in table([result]).splitlines()[2:-2]}
     assert lines["gate at 10: passed of those truly above, within"] == "0 of 2, 1 of 1"
     assert lines["gate at 20"] == "0 of 1, 2 of 2"

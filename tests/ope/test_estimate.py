@@ -243,3 +243,9 @@ def test_where_little_is_foretold_it_is_said() -> None:
 
 def test_where_much_is_foretold_nothing_is_said(estimates: tracrl.Estimates) -> None:
     assert not any("That is little" in note for note in estimates.notes)
+
+
+def test_the_fewer_policies_there_are_the_more_each_is_worth() -> None:
+    spare = replace(EFFORT, updates_in_all=6_000)
+    assert [spare.for_so_many(count).fqe.updates for count in (1, 8, 100)] == [1_200, 750, 400]
+    assert EFFORT.for_so_many(1) == EFFORT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -46,8 +46,15 @@ class Effort:
     """models of the dynamics, likewise"""
     rows: int = 10_000_000
     """transitions that value functions are fitted to, at most: every policy must act in all of them"""
+    updates_in_all: int = 0
+    """updates of the value functions of all policies together: the fewer there are, the more each is worth, up to three
+    times its own"""
     together: bool = False
     """one value function for all that a network is told (:mod:`tracrl.ope.families`), where that is what differs"""
+
+    def for_so_many(self, policies: int) -> Effort:
+        own = self.fqe.updates
+        return replace(self, fqe=replace(self.fqe, updates=min(max(own, self.updates_in_all // policies), 3 * own)))
 
 
 GPU = Effort(FQE(), Dynamics())
@@ -55,8 +62,9 @@ CPU = Effort(
     FQE(updates=5_000, batch_size=256, hidden=(128, 128), lr=2e-3),
     Dynamics(updates=8_000, batch_size=256, starts=50),
     replicas=1,
-    members=4,
-    rows=100_000,
+    members=6,
+    rows=200_000,
+    updates_in_all=135_000,
 )
 """For two cores: smaller networks, fewer updates, and value functions from a part of the episodes"""
 
@@ -132,7 +140,7 @@ def opinions(
 ) -> Opinions:
     """What each estimator says of each policy."""
     chosen = choose_device(device)
-    effort = effort or (GPU if chosen.type == "cuda" else CPU)
+    effort = (effort or (GPU if chosen.type == "cuda" else CPU)).for_so_many(sum(map(len, stacks)))
     log = Log.of(data, chosen)
     say = progress or (lambda _: None)
     held_out, rest = parted(len(data), seed)

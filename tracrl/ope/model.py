@@ -146,9 +146,9 @@ class LearnedModel(nn.Module):
 def usual_size(change: Tensor) -> Tensor:
     """(size,): the deviation of each column without the rarest changes. A single crash, hundreds of times as large as
     what is usual, would else make all that is usual look like nothing."""
-    rows = change[torch.linspace(0, len(change) - 1, min(ROWS, len(change))).long().to(change.device)]
-    low, high = rows.quantile(torch.tensor([RARE, 1 - RARE], device=rows.device), dim=0)
-    usual = rows.clamp(low, high).std(0)
+    rows = change[torch.linspace(0, len(change) - 1, min(ROWS, len(change))).long().to(change.device)].sort(0).values
+    rare = int(RARE * len(rows))
+    usual = rows.clamp(rows[rare], rows[len(rows) - 1 - rare]).std(0)
     return torch.maximum(usual, LEAST_USUAL * change.std(0)).clamp(min=1e-4)
 
 
