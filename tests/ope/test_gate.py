@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,14 @@ def test_the_gate_asks_for_the_upper_bound() -> None:
     assert "standard error" in unsure.verdict
     assert "train for a lower limit" in above.verdict
     assert gate(THREE, 20, 0.6)[1].passed, "less confidence asks for less"
+
+
+def test_opinions_that_are_far_apart_are_named() -> None:
+    found = estimates([0.0, 0.0], [30.0, 30.0], [5.0, 9.0])
+    found = replace(found, opinions={**found.opinions, "model": {"returns": [5.0, 9.0], "costs": [73.4, 1.0]}})
+    apart, near = gate(found, limit=20)
+    assert "(fitted Q evaluation says 0.0, the model of the dynamics 73.4)" in apart.verdict
+    assert "says" not in near.verdict
 
 
 def test_who_is_mostly_out_of_the_data_does_not_pass() -> None:
@@ -84,9 +93,11 @@ def test_estimates_are_saved_and_loaded(tmp_path: Path) -> None:
     again = Estimates.load(file)
     np.testing.assert_array_equal(again.cost_intervals, THREE.cost_intervals)
     assert (again.names, again.notes, again.data) == (THREE.names, THREE.notes, THREE.data)
-    file.write_text(file.read_text().replace('"costs": [', '"costs": [1.0,', 1))
-    with pytest.raises(TracrlError, match="holds no estimates"):
-        Estimates.load(file)
+    before, own, after = file.read_text().rsplit('"costs": [', 2)
+    for edited in (f'{before}"costs": [1.0,{own}"costs": [{after}', f'{before}"costs": [{own}"costs": [1.0,{after}'):
+        file.write_text(edited)
+        with pytest.raises(TracrlError, match="holds no estimates"):
+            Estimates.load(file)
 
 
 def test_intervals_never_reach_below_no_cost() -> None:

@@ -141,6 +141,9 @@ class Estimates:
             raise ValueError("it does not say which data it rests on")
         if not all(isinstance(note, str) for note in self.notes):
             raise ValueError("a note is no text")
+        for numbers in (numbers for said in self.opinions.values() for numbers in said.values()):
+            if len(numbers) != len(self) or not all(n is None or np.isfinite(n) for n in numbers):
+                raise ValueError("an opinion is not one number for each policy")
 
     def table(self, title: str) -> Table:
         """A row for each policy."""

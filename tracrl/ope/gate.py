@@ -92,8 +92,18 @@ def _needed(estimates: Estimates, policy: int, limit: float) -> str:
         )
     return (
         f"The estimate is within the limit, but its standard error of {estimates.cost_errors[policy]:.1f} is too "
-        "large: more logged episodes like the policy's would narrow it, and so would episodes with the policy itself."
+        f"large{_apart(estimates, policy)}: more logged episodes like the policy's would narrow it, and so would "
+        "episodes with the policy itself."
     )
+
+
+def _apart(estimates: Estimates, policy: int) -> str:
+    """What either opinion says, where they are further apart than the error."""
+    said = [estimates.opinions.get(name, {}).get("costs") for name in ("fqe", "model")]
+    values, model = (None if costs is None else costs[policy] for costs in said)
+    if values is None or model is None or abs(values - model) <= estimates.cost_errors[policy]:
+        return ""
+    return f" (fitted Q evaluation says {values:.1f}, the model of the dynamics {model:.1f})"
 
 
 def _basis(estimates: Estimates) -> str:
