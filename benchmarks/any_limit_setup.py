@@ -43,6 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any x told, eta 0.5, gamma 1": {"least_x": 6.0, "eta": 0.5, "gamma": 1.0, "alpha": 0.07},
     "any x told, eta 0.5, batch 32": {"least_x": 6.0, "eta": 0.5, "batch_size": 32},
     "any x told, eta 0.5, 30000 updates": {"least_x": 6.0, "eta": 0.5, "updates": 30_000},
+    "any x told, 30000 updates": {"least_x": 6.0, "updates": 30_000},
     "any x told, eta 1, 30000 updates": {"least_x": 6.0, "eta": 1.0, "updates": 30_000},
     "any x told, eta 0.5, ratio 0.5, 30000 updates": {"least_x": 6.0, "eta": 0.5, "ratio": 0.5, "updates": 30_000},
 }
