@@ -70,6 +70,7 @@ def test_columns_that_make_up_for_one_another_are_found() -> None:
     assert columns(np.concatenate([noise, gravity, quaternion(a, 0.2 * b)], axis=1)) == [(3, 7)]
     assert columns(np.concatenate([noise, gravity], axis=1)) == [], "one that hardly varies makes up for nothing"
     assert columns(np.ones((500, 3))) == []
+    assert columns(np.eye(4)[generator.integers(4, size=500)]) == [], "one of four kinds is no direction"
 
 
 @pytest.mark.parametrize("largest", [False, True])

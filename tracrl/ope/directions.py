@@ -91,8 +91,10 @@ def _found(rows: Tensor) -> list[Direction]:
             varies = squares[:, columns].std(0)
             if not all(free[columns]) or varies.min() <= 1e-9 * total.mean() or total.std() > SAME * varies.max():
                 continue
-            free[columns] = [False] * width
             negative = (rows[:, columns] < 0).double().mean(0)
+            if negative.max() <= SELDOM:  # one of several kinds, each a column of zeros and ones
+                continue
+            free[columns] = [False] * width
             one = Direction(columns, float(total.mean().sqrt()))
             if width == QUATERNION and negative.min() <= SELDOM:
                 one = replace(one, never_negative=start + int(negative.argmin()))
