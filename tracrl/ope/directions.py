@@ -17,7 +17,7 @@ from tracrl.ope.log import Log
 
 WIDTHS = (2, 3, 4)
 QUATERNION = 4
-SAME = 0.05
+SAME = 0.01
 """a sum of squares varies less than this share of what its columns' squares do: they make up for one another"""
 SELDOM = 0.01
 """a component that is negative in no more rows is kept from it"""
