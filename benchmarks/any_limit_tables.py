@@ -49,7 +49,7 @@ def table(options: argparse.Namespace) -> None:
         tasks = [task for task in known if get_task(task).suite == suite]
         print(f"# {suite}\n")
         of_variants(tasks, scores, facts)
-        for variant in TOLD_X:
+        for variant in VARIANTS:
             chosen_by_the_log(options, tasks, variant, scores, facts)
         for task in tasks:
             inner_limits_alone(options, task, scores[task, "any"])
@@ -111,8 +111,8 @@ def chosen_by_the_log(
     scores: dict[tuple[str, str], Scores],
     facts: dict[tuple[str, str], Any],
 ) -> None:
-    """What a policy that is told x scores where the log alone chooses inner limit and x; TraC and the best safe episode
-    beside it."""
+    """What a policy scores where the log alone chooses inner limit (and x, where it is told x); TraC and the best safe
+    episode beside it."""
     rows: dict[str, dict[float, list[Chosen]]] = {}
     for task in tasks:
         if file_of(options, task, variant, ".judged.json").exists() and (task, "trac") in scores:
@@ -120,7 +120,7 @@ def chosen_by_the_log(
     if not rows:
         return
     shown = [c for c in CONFIDENCES if all(row[c] for row in rows.values())]
-    print(f"\n{variant}: inner limit and x chosen by the log alone, at these confidences (reward / cost).\n")
+    print(f"\n{variant}: inner limit (and x) chosen by the log alone, at these confidences (reward / cost).\n")
     print("| task | best safe episode | TraC |", " | ".join(f"{c:.0%}" for c in shown), "|")
     print("|---|---:|---:|" + "---:|" * len(shown))
     best = {
@@ -212,7 +212,7 @@ def errors(options: argparse.Namespace, task: str, variant: str) -> str:
     known = read_json(file_of(options, task, variant, ".judged.json"))
     estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
     found = {
-        f"{name.rpartition(', ')[2]}, inner limit {limit:g}, seed {seed}": cost
+        f"{name.partition(', ')[2]}, inner limit {limit:g}, seed {seed}".removeprefix(", "): cost
         for name, limit, seed, cost in zip(
             estimates.names, estimates.limits, estimates.seeds, estimates.costs, strict=True
         )
