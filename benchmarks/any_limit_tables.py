@@ -211,14 +211,17 @@ def errors(options: argparse.Namespace, task: str, variant: str) -> str:
     """How far the estimates of what was played are off."""
     known = read_json(file_of(options, task, variant, ".judged.json"))
     estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
-    found = {
-        f"{name.partition(', ')[2]}, inner limit {limit:g}, seed {seed}".removeprefix(", "): cost
-        for name, limit, seed, cost in zip(
-            estimates.names, estimates.limits, estimates.seeds, estimates.costs, strict=True
-        )
+    names = (name.partition(", ")[2] for name in estimates.names)  # "trac-any, x 50", or "trac-any" alone
+    place = {
+        f"{x}, inner limit {limit:g}, seed {seed}".removeprefix(", "): i
+        for i, (x, limit, seed) in enumerate(zip(names, estimates.limits, estimates.seeds, strict=True))
     }
-    off = [float(found[name]) - float(np.mean(played["costs"])) for name, played in known.items()]
-    return f"{len(off)} policies, off by {np.mean(np.abs(off)):.1f} on average, {min(off):+.1f} to {max(off):+.1f}"
+    played = [place[name] for name in known]
+    off = estimates.costs[played] - [np.mean(scores["costs"]) for scores in known.values()]
+    return (
+        f"{len(off)} policies, off by {np.abs(off).mean():.1f} on average, {off.min():+.1f} to {off.max():+.1f}; "
+        f"their standard errors are {estimates.cost_errors[played].mean():.1f}"
+    )
 
 
 def chosen_cell(chosen: Sequence[Chosen]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.any_limit_choices import reweigh
 from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
-from benchmarks.any_limit_tables import Chosen, chosen_cell, gain, in_hindsight
+from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, gain, in_hindsight
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.errors import TracrlError
 from tracrl.files import write_json
@@ -88,3 +88,24 @@ def test_hindsight_takes_each_seeds_best_within_each_limit(tmp_path: Path) -> No
     reward, without = in_hindsight(options, "BallRun", "any x told")
     assert without == 3
     assert np.isclose(reward, (0.4 + 0.4 + 0.6 + 0.2 + 0.2 + 0.1) / 6)
+
+
+@pytest.mark.parametrize(("name", "mark"), [("trac-any, x 50", "x 50, inner limit 10"), ("trac-any", "inner limit 10")])
+def test_estimates_are_compared_with_what_was_played(tmp_path: Path, name: str, mark: str) -> None:
+    """Of seeds 0 and 10 at one inner limit: 2 too low and 6 too high."""
+    options = argparse.Namespace(out=tmp_path)
+    played = {f"{mark}, seed 10": {"costs": [8, 12]}, f"{mark}, seed 0": {"costs": [4, 4]}}
+    write_json(file_of(options, "BallRun", "any", ".judged.json"), played)
+    numbers = {key: np.ones(3) for key in ("returns", "return_errors", "ood_shares")}
+    Estimates(
+        names=(name,) * 3,
+        limits=(10.0, 10.0, 20.0),
+        seeds=(0, 10, 0),
+        costs=np.array([10.0, 8.0, 99.0]),
+        cost_errors=np.array([1.0, 3.0, 99.0]),
+        confidence=0.9,
+        data={"episodes": 30, "horizon": 100, "fingerprint": "f"},
+        **numbers,
+    ).save(file_of(options, "BallRun", "any", ".estimates.json"))
+    said = errors(options, "BallRun", "any")
+    assert said == "2 policies, off by 4.0 on average, -2.0 to +6.0; their standard errors are 2.0"
