@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tracrl.nets import blocks
-from tracrl.nets.regression import squared_error
+from tracrl.nets.regression import SquaredError
 from tracrl.nets.stacked import StackedMLP, generators
 
 
@@ -23,7 +23,7 @@ def both_ways(
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
         loss = (network(x) - targets).square().mean((-2, -1))
         plain = list(torch.autograd.grad(loss.sum(), parameters))
-        by_hand = squared_error(x, targets, parameters, bf16, threads)
+        by_hand = SquaredError(parameters, rows, bf16, threads)(x, targets)
     return by_hand, (loss.detach(), plain)
 
 
@@ -43,3 +43,19 @@ def test_two_threads_take_half_of_the_rows_each() -> None:
     assert torch.allclose(loss, plain_loss, rtol=1e-5)
     for found, expected in zip(gradients, plain, strict=True):
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_follow_parameters_that_move() -> None:
+    """What is kept between calls is room, and views of the weights as they are."""
+    parameters = list(StackedMLP(generators([0, 1]), (5, 32, 16, 2), output=torch.tanh).parameters())
+    x, targets = torch.randn(2, 64, 5), torch.rand(2, 64, 2)
+    for bf16 in (False, True):
+        error = SquaredError(parameters, 64, bf16, threads=1)
+        before = [gradient.clone() for gradient in error(x, targets)[1]]
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.mul_(0.5)
+        again, fresh = error(x, targets), SquaredError(parameters, 64, bf16, threads=1)(x, targets)
+        assert torch.equal(again[0], fresh[0])
+        assert all(map(torch.equal, again[1], fresh[1]))
+        assert not any(map(torch.equal, again[1], before))

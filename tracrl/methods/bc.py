@@ -18,7 +18,7 @@ from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
-from tracrl.nets.regression import squared_error
+from tracrl.nets.regression import SquaredError
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
@@ -107,19 +107,18 @@ class CloningLearner(Learner):
         sizes = (data.observation_size, *method.hidden, data.action_size)
         self.network = StackedMLP(generators([run.seed for run in runs]), sizes, output=torch.tanh).to(device)
         self.adam = StackedAdam(list(self.network.parameters()))
+        self.errors: SquaredError | None = None
+        """on a CPU, from the first update on"""
         self.drawn: tuple[int, Tensor] | None = None
         """which block of steps has been drawn, and its rows (steps, R, B)"""
 
     def learn(self) -> dict[str, Tensor]:
         if self.compute.device.type == "cpu":
-            rows, network = self.rows(), self.network
-            loss, gradients = squared_error(
-                self.observations[rows],
-                self.actions[rows],
-                list(network.parameters()),
-                self.compute.bf16,
-                network.threads,
-            )
+            if self.errors is None:
+                parameters, threads = list(self.network.parameters()), self.network.threads
+                self.errors = SquaredError(parameters, self.batch_size, self.compute.bf16, threads)
+            rows = self.rows()
+            loss, gradients = self.errors(self.observations[rows], self.actions[rows])
             self.adam.move(gradients, self.lr)
         else:
             loss = self.loss()
