@@ -71,3 +71,10 @@ def test_normal_has_the_moments_of_a_normal() -> None:
     assert abs(float(drawn.mean())) < 0.01
     assert abs(float(drawn.var()) - 1) < 0.01
     assert abs(float((drawn**4).mean()) - 3) < 0.1
+
+
+def test_keys_by_hand_are_the_same() -> None:
+    seeds = [0, 10, -3, 2**62 + 5]
+    for step, stream in ((0, 0), (7, 1000), (10**9, 3)):
+        expected = random.keys(torch.tensor(seeds), torch.tensor(step), stream)
+        assert torch.equal(random.keys_by_hand(seeds, step, stream), expected)

@@ -6,6 +6,8 @@ interruption, because they depend on its own seed and the step alone; a checkpoi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,19 @@ Position = int | Tensor
 def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
     """(R,) int64: one key per run for this step and purpose. ``seeds`` is (R,), ``step`` a scalar, both int64."""
     return _mix(_mix(_mix(seeds * _GAMMA) + step * _GAMMA) + stream)
+
+
+def keys_by_hand(seeds: Sequence[int], step: int, stream: int) -> Tensor:
+    """The same keys on a CPU, from whole numbers: a few of them are mixed ten times sooner than tensors of them."""
+
+    def mix(value: int) -> int:
+        value = (value ^ value >> 30) * (_MIX_1 + 2**64) % 2**64
+        value = (value ^ value >> 27) * (_MIX_2 + 2**64) % 2**64
+        return value ^ value >> 31
+
+    gamma = _GAMMA + 2**64
+    drawn = [mix((mix((mix(seed * gamma % 2**64) + step * gamma) % 2**64) + stream) % 2**64) for seed in seeds]
+    return torch.tensor([value - 2**64 if value >= 2**63 else value for value in drawn], dtype=torch.int64)
 
 
 def bits(key: Tensor, count: int, first: Position = 0) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -197,8 +197,10 @@ class StackedAdam(nn.Module):
         self.count += 1
         if isinstance(lr, Tensor):  # the kernel of a GPU reads it where it lies, that of a CPU wants a number
             lr = lr.float() if lr.is_cuda else float(lr)
-        numbers = range(len(self._parameters_of))
-        moments, squares = ([self.get_buffer(f"{name}{i}") for i in numbers] for name in "mv")
+        buffers = self._buffers
+        moments, squares = (
+            [cast("Tensor", buffers[f"{name}{i}"]) for i in range(len(self._parameters_of))] for name in "mv"
+        )
         steps = [self.count[0].float()] * len(moments)  # the runs of a stack move together
         first, second = self.betas
         torch._fused_adam_(
