@@ -89,7 +89,7 @@ class _Room:
     def __init__(self, parameters: Sequence[Tensor]):
         sizes = [p.numel() for p in parameters]
         self.everything = parameters[0].new_zeros(sum(sizes) + len(parameters[0]))
-        *parts, self.sums = torch.split(self.everything, [*sizes, len(parameters[0])])  # type: ignore[no-untyped-call]
+        *parts, self.sums = torch.split(self.everything, [*sizes, len(parameters[0])])
         self.gradients = [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
         layers = list(zip(self.gradients[0::2], self.gradients[1::2], strict=True))
         self.of_runs = [[(weight[run], bias[run, 0]) for weight, bias in layers] for run in range(len(parameters[0]))]
