@@ -81,7 +81,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def test_one_that_fails_does_not_stop_the_others(ball_data: Path, tmp_path: Path) -> None:
-    settings = [*TINY, "bc-all.updates=60", "bc-all.batch_size=8"]
+    settings = [*TINY, "bc-all.updates=4", "bc-all.batch_size=8"]
     plan = tiny_plan(settings=settings, methods=["trac", "bc-all"])
     console, store = quiet(), Store(tmp_path / "runs")
     taken = store.run(next(stack for stack in plan.stacks if stack.method.name == "trac")).path
