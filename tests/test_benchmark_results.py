@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tracrl.report.committed import read_committed, read_table
-from tracrl.report.figures import scored_suites
+from tracrl.report.figures import PARTLY, SAFE, UNSAFE, scored_suites
 from tracrl.tasks.table import all_tasks
 
 ROOT = Path(__file__).parent.parent
@@ -41,6 +41,17 @@ def test_the_pictures_show_what_the_scores_say(tool: ModuleType) -> None:
                 "draw it anew: python tools/benchmark_results.py docs"
             )
         assert f"(results/{tool.scatter_of(suite).name})" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_pictures_keep_the_colours_that_say_who_is_safe(tool: ModuleType) -> None:
+    found, _ = tool.benchmark()
+    for suite in scored_suites(found):
+        rows = [row for row in found.rows if row.suite == suite]
+        cells = [cell for row in rows for c in found.columns if (cell := found.cell(row, c, "final")) is not None]
+        meant = {SAFE if cell.safe else PARTLY if cell.solved else UNSAFE for cell in cells}
+        with Image.open(tool.scatter_of(suite)) as picture:
+            there = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24) or []}
+        assert {tuple(bytes.fromhex(colour[1:])) for colour in meant} <= there, suite
 
 
 def test_every_run_has_its_episodes_and_says_where_its_data_came_from(tool: ModuleType) -> None:

@@ -147,8 +147,9 @@ def draw_scatters() -> None:
             plot_scatter(found, suite, drawn)
             told = PngInfo()
             told.add_text("numbers", numbers_of(found, suite))
-            with Image.open(drawn.with_suffix(".png")) as picture:  # few colours: a third of the size
-                picture.convert("RGB").quantize(128).save(scatter_of(suite), pnginfo=told, optimize=True)
+            with Image.open(drawn.with_suffix(".png")) as picture:  # few colours: half of the size; none is merged
+                few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+                few.save(scatter_of(suite), pnginfo=told, optimize=True)
 
 
 def scatter_of(suite: str) -> Path:
