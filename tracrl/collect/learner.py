@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -219,7 +219,11 @@ def pack(behaviour: GaussianBehaviour) -> dict[str, Tensor]:
 
 
 def unpack(tensors: dict[str, Tensor], view: View | None = None) -> GaussianBehaviour:
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    return unpacked({name: tensor.numpy() for name, tensor in tensors.items()}, view)
+
+
+def unpacked(arrays: Mapping[str, NDArray[np.float32]], view: View | None = None) -> GaussianBehaviour:
+    """The same from arrays."""
     depth = sum(name.startswith("weight") for name in arrays)
     layers = tuple((arrays[f"weight{i}"], arrays[f"bias{i}"]) for i in range(depth))
     deviation = arrays["deviation.weight"], arrays["deviation.bias"]

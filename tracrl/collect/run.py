@@ -21,6 +21,7 @@ from tracrl.collect.driver import DRIVERS, Driver
 from tracrl.collect.learner import Learner, LearnerSettings
 from tracrl.collect.navigator import NAVIGATORS, Navigator, steers
 from tracrl.collect.ppo import PPOSettings
+from tracrl.collect.practised import Practised, has_practised, practised
 from tracrl.collect.progress import Progress, Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings
 from tracrl.collect.recording import Recording
@@ -194,11 +195,13 @@ def _has_drivers(spec: EnvSpec) -> bool:
     return spec.is_task and get_task(spec.name).suite == "MetaDrive"
 
 
-def untrained(env: str | EnvSpec) -> Sequence[Driver] | Sequence[Navigator]:
+def untrained(env: str | EnvSpec) -> Sequence[Driver | Navigator | Practised]:
     """Behaviours that need no learning, where there are such."""
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
         return DRIVERS
+    if spec.is_task and has_practised(spec.name):
+        return (practised(spec.name),)
     return NAVIGATORS if spec.is_task and steers(spec.name) else ()
 
 
@@ -213,6 +216,9 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
         return CollectSettings(recorder=RecorderSettings(with_random_actions=0.0))
+    if spec.is_task and has_practised(spec.name):
+        steady = RecorderSettings(candidates=1.0, blind_rounds=16, with_random_actions=0.0, changing=0.0)
+        return CollectSettings(recorder=steady)
     if untrained(spec):
         calm = RecorderSettings(candidates=1.0, blind_rounds=12, with_random_actions=0.0, changing=0.0, most_noise=0.5)
         return CollectSettings(recorder=calm)

@@ -1,0 +1,153 @@
+"""Behaviours that practised in a sketch of a task, and the sketch itself."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tools.practise import BINS, FAR, Behaviour, Ground, penalty_features, price, save
+from tracrl.collect.behaviour import penalty_features as told_features
+from tracrl.collect.practised import ACTION_SCALE, CAREFUL, CARELESS, has_practised, practised, told
+from tracrl.collect.rollout import Order
+from tracrl.collect.run import default_settings, untrained
+from tracrl.envs.environment import Environment, EnvSpec
+from tracrl.envs.safety_gymnasium import SafetyGymnasiumEnv
+from tracrl.tasks.table import all_tasks, get_task
+
+TASKS = [task for task in all_tasks() if has_practised(task)]
+CPU = torch.device("cpu")
+
+
+def ground(task: str, number: int = 3) -> Ground:
+    torch.manual_seed(0)
+    return Ground(task, number, CPU, berth=0.2)
+
+
+def test_eight_tasks_have_a_behaviour() -> None:
+    assert len(TASKS) == 8
+    for task in TASKS:
+        (behaviour,) = untrained(task)
+        assert behaviour is practised(task)
+        assert default_settings(task).recorder.with_random_actions == 0
+
+
+@pytest.mark.parametrize("task", ["PointGoal1", "CarButton2"])
+def test_a_behaviour_acts_in_the_real_task(task: str) -> None:
+    """It gets somewhere, and with care at less cost than without; its actions stay where motors are not saturated."""
+    env, behaviour = Environment(EnvSpec.of(task)), practised(task)
+    played = {penalty: Order(0, 3, penalty, noise=0.0).play(env, behaviour) for penalty in (0.0, 0.9)}
+    scale = ACTION_SCALE["Car" if task.startswith("Car") else "Point"]
+    assert all((np.abs(rollout.actions) <= np.array(scale) + 1e-6).all() for rollout in played.values())
+    assert played[0.0].rewards.sum() > 3
+    assert played[0.9].costs.sum() < played[0.0].costs.sum()
+
+
+def test_nobody_is_told_half_a_penalty() -> None:
+    penalties = [told(penalty) for penalty in np.linspace(0, 1, 101)]
+    assert all(later >= earlier for earlier, later in itertools.pairwise(penalties))
+    assert all(CARELESS[0] <= p <= CARELESS[1] or CAREFUL[0] <= p <= CAREFUL[1] for p in penalties)
+    assert penalties[-1] == CAREFUL[1], "beyond the highest penalty as with the highest"
+
+
+def test_the_price_of_costs_grows_with_the_penalty() -> None:
+    prices = price(torch.tensor([0.0, 0.1, 0.5, 0.9]), 0.02, 0.4).tolist()
+    assert prices == pytest.approx([-0.05, 0.02, 0.02 * 20**0.5, 0.4])
+
+
+@pytest.mark.parametrize("task", ["PointGoal1", "PointGoal2", "CarGoal1", "PointButton1", "CarButton2"])
+def test_the_sketch_sees_what_the_simulator_shows(task: str) -> None:
+    """The same things at the same places: what a behaviour looks at is the same."""
+    env = SafetyGymnasiumEnv(get_task(task))
+    observation, _ = env.reset(seed=4)
+    simulated = env._simulator.task
+    sketch = ground(task, 1)
+    sketch.place[0] = torch.tensor(simulated.agent.pos[:2])
+    sketch.heading[0] = math.atan2(simulated.agent.mat[1, 0], simulated.agent.mat[0, 0])
+    counts = {kind.name: kind.count for kind in sketch.kinds}
+    for name, first in sketch.first.items():
+        places = np.array(getattr(simulated, name).pos).reshape(-1, 3)
+        assert len(places) == counts[name]
+        sketch.places[0, first : first + len(places)] = torch.tensor(places[:, :2])
+    looked_at = practised(task).behaviour.view
+    assert looked_at is not None
+    # At rest; the servo of a Point trembles a little.
+    lidars = sketch.observe()[0, 2:].numpy()
+    assert lidars == pytest.approx(looked_at(observation)[2:], abs=2e-3)
+    assert sketch.extent == pytest.approx(simulated.placements_conf.extents[2])
+
+
+@pytest.mark.parametrize(("task", "error"), [("PointGoal1", 0.03), ("CarGoal1", 0.15)])
+def test_the_sketch_moves_as_the_simulator_does(task: str, error: float) -> None:
+    """Half a second in the open, with the same actions."""
+    env = SafetyGymnasiumEnv(get_task(task))
+    scale = np.array(ACTION_SCALE["Car" if task.startswith("Car") else "Point"])
+    for drawn in ([0.3, 0.1], [1.0, 0.2], [0.2, 0.9]):
+        env.reset(seed=11)
+        agent = env._simulator.task.agent
+        sketch = ground(task, 1)
+        sketch.strength[:] = 1.0
+        sketch.places += 50.0
+        sketch.place[0] = torch.tensor(agent.pos[:2])
+        sketch.heading[0] = math.atan2(agent.mat[1, 0], agent.mat[0, 0])
+        began = agent.pos[:2].copy()
+        for _ in range(25):
+            env.step(np.array(drawn) * scale)
+            sketch.step(torch.tensor([drawn], dtype=torch.float32))
+        moved = float(np.hypot(*(agent.pos[:2] - began)))
+        assert float(np.hypot(*(sketch.place[0].numpy() - agent.pos[:2]))) < error + 0.15 * moved
+
+
+def test_near_an_obstacle_some_of_its_cost_is_due() -> None:
+    sketch = ground("PointGoal1", 1)
+    sketch.places += 50.0
+    hazard = sketch.first["hazards"]
+    for distance, cost, own in ((0.1, 1.0, 1.0), (0.3, 0.5, 0.0), (0.5, 0.0, 0.0)):
+        sketch.velocity[:], sketch.spin[:] = 0.0, 0.0
+        sketch.places[0, hazard] = sketch.place[0] + torch.tensor([distance, 0.0])
+        _, charged, costs, _ = sketch.step(torch.zeros(1, 2))
+        assert charged.item() == pytest.approx(cost, abs=1e-3)
+        assert costs.item() == own
+
+
+def test_a_goal_that_is_reached_pays_and_moves() -> None:
+    sketch = ground("PointGoal1", 2)
+    sketch.places[:, 1:] += 50.0
+    sketch.places[0, 0] = sketch.place[0] + torch.tensor([0.2, 0.0])
+    sketch.places[1, 0] = sketch.place[1] + torch.tensor([1.0, 0.0])
+    sketch.distance = sketch._to_goal()
+    rewards = sketch.step(torch.zeros(2, 2))[0]
+    assert rewards.tolist() == pytest.approx([1.0, 0.0], abs=1e-3)
+    assert sketch.distance[0] > 0.4, "the new goal lies elsewhere"
+    assert sketch.distance[1] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_practised_is_what_plays(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """The network of the tool, saved, and as ``collect`` loads it, act alike."""
+    torch.manual_seed(1)
+    network = Behaviour(2 + 3 * BINS)
+    for layer in network.actor:
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.normal_(layer.weight, std=0.3)
+    mean, square = torch.rand(50), torch.rand(50) + 2
+    save(network, mean, square, tmp_path / "PointGoal1.safetensors")
+    from tracrl.collect import practised as module
+
+    folder, module.FOLDER = module.FOLDER, tmp_path
+    try:
+        behaviour = practised.__wrapped__("PointGoal1").behaviour
+    finally:
+        module.FOLDER = folder
+    observation = np.random.default_rng(0).uniform(0, 1, 60).astype(np.float32)
+    decide, deviation = behaviour.at(0.8)
+    seen = torch.tensor(np.concatenate([observation[3:5], observation[12:60]]))
+    features = penalty_features(torch.tensor([0.8]))
+    assert features[0].tolist() == pytest.approx(told_features(np.array([0.8], np.float32))[0].tolist(), abs=1e-6)
+    inputs = torch.cat([(seen - mean) / (square - mean * mean).sqrt(), features[0]])[None]
+    wanted, log_deviation = network(inputs)
+    assert decide(observation) == pytest.approx(wanted[0].detach().numpy(), abs=5e-3)
+    assert deviation == pytest.approx(log_deviation.exp()[0].detach().numpy(), rel=1e-2)
+    assert FAR == 3.0

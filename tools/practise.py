@@ -1,0 +1,447 @@
+"""The behaviours of SafetyGymnasium's Goal and Button tasks: they practise in a sketch of these tasks, on a GPU.
+
+    python tools/practise.py PointGoal1 --steps 200000000 --out tracrl/collect/practised
+
+What is dangerous there lies elsewhere in each episode, and it takes a hundred million steps until a policy minds it:
+days of the simulator, minutes of this sketch, which plays thousands of episodes side by side. Robots are points with a
+heading that move as the real ones do in the open, obstacles are discs, lidars see what the real ones see. One policy is
+told a penalty, as in ``tracrl/collect/ppo.py``. Nothing played here enters a data set: ``tracrl collect`` plays the
+behaviour in the simulator itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+BINS, FAR = 16, 3.0
+"""of a lidar: directions, counted from straight ahead to the left, and metres to where it sees nothing any more"""
+TRIES = 12
+"""places drawn for a thing; where none is free, it is the freest"""
+LONGEST = 1000
+PENALTY_FEATURES, HIGHEST_PENALTY = 4, 0.9
+POINT_SCALE, CAR_SCALE = (0.2, 1.0), (0.08, 0.08)
+"""what the policy's actions are multiplied with: motors saturate at 0.05 and 0.02, where a box of 1 is all on or off"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Things of one kind."""
+
+    name: str
+    count: int
+    keepout: float
+    """metres around it that are left free when a world is made"""
+    touch: float
+    """metres from the middle of a robot to where it is met"""
+    costs: bool = True
+    travel: float = 0.0
+    """metres: the radius of the circle that it goes round"""
+
+
+def kinds_of(task: str, size: float) -> list[Kind]:
+    """In the order of their lidars, as SafetyGymnasium has them; ``size`` is the robot's, in metres."""
+    level = int(task[-1])
+    hazards = Kind(
+        "hazards",
+        {"Goal1": 8, "Goal2": 10, "Button1": 4, "Button2": 8}[task[-5:] if "Goal" in task else task[-7:]],
+        0.18,
+        0.2,
+    )
+    if "Goal" in task:
+        vases = Kind("vases", 1 if level == 1 else 10, 0.15, 0.11 + size, costs=level == 2)
+        return [Kind("goal", 1, 0.305, 0.3, costs=False), hazards, vases]
+    gremlins = Kind("gremlins", 4 if level == 1 else 6, 0.4, 0.11 + size, travel=0.35)
+    buttons = Kind("buttons", 4, 0.2, 0.1 + size)
+    return [buttons, Kind("goal", 1, 0.4, 0.0, costs=False), hazards, gremlins]
+
+
+class Ground:
+    """Episodes side by side; tensors are (episodes, ...)."""
+
+    def __init__(self, task: str, number: int, device: torch.device, berth: float):
+        self.car, self.buttons = task.startswith("Car"), "Button" in task
+        self.extent = {"Goal1": 1.5, "Goal2": 2.0, "Button1": 1.5, "Button2": 1.8}[re.sub("Point|Car", "", task)]
+        self.seconds = 0.04 if self.car else 0.02
+        self.number, self.device, self.berth = number, device, berth
+        self.kinds = kinds_of(task, 0.15 if self.car else 0.12)
+        counts = torch.tensor([kind.count for kind in self.kinds])
+        self.first = {kind.name: int(counts[:i].sum()) for i, kind in enumerate(self.kinds)}
+        each = [kind for kind in self.kinds for _ in range(kind.count)]
+        self.kind_of = torch.repeat_interleave(torch.arange(len(self.kinds)), counts).to(device)
+
+        def facts(values: list[float]) -> Tensor:
+            return torch.tensor(values, device=device, dtype=torch.float32)
+
+        self.touch, self.keepout = facts([k.touch for k in each]), facts([k.keepout for k in each])
+        self.costly, self.travel = facts([k.costs for k in each]), facts([k.travel for k in each])
+        self.solid = facts([k.name in ("buttons", "gremlins") for k in each])
+        self.pushed = facts([k.name == "vases" for k in each])
+        self.things = len(each)
+        blank = {"place": (2,), "velocity": (2,), "heading": (), "spin": (), "distance": (), "clock": (), "penalty": ()}
+        blank |= {"places": (self.things, 2), "home": (self.things, 2), "strength": (), "timer": ()}
+        for name, shape in blank.items():
+            setattr(self, name, torch.zeros(number, *shape, device=device))
+        self.target = torch.zeros(number, device=device, dtype=torch.long)
+        self.age = torch.randint(0, LONGEST, (number,), device=device)
+        self.reset(torch.arange(number, device=device))
+
+    def reset(self, chosen: Tensor) -> None:
+        """New worlds for these episodes."""
+        count = len(chosen)
+        self.place[chosen] = place = self._drawn(count, 0.4)
+        places = torch.zeros(count, self.things, 2, device=self.device)
+        taken, radius = place[:, None], torch.full((1,), 0.4, device=self.device)
+        for thing in torch.argsort(-self.keepout).tolist():
+            if self.buttons and thing == self.first["goal"]:
+                continue
+            spot = self._free(taken, radius, float(self.keepout[thing]))
+            places[:, thing] = spot
+            taken, radius = torch.cat([taken, spot[:, None]], 1), torch.cat([radius, self.keepout[thing : thing + 1]])
+        self.places[chosen], self.home[chosen] = places, places
+        self.heading[chosen] = torch.rand(count, device=self.device) * 2 * math.pi
+        self.velocity[chosen], self.spin[chosen], self.clock[chosen] = 0.0, 0.0, 0.0
+        self.timer[chosen] = 0.0
+        self.strength[chosen] = 0.85 + 0.3 * torch.rand(count, device=self.device)
+        drawn = torch.rand(count, device=self.device) * 1.2 - 0.1
+        self.penalty[chosen] = drawn.clamp(0, 1) * HIGHEST_PENALTY
+        if self.buttons:
+            new = torch.zeros(self.number, dtype=torch.bool, device=self.device)
+            new[chosen] = True
+            self._choose_button(new)
+            self.timer[chosen] = 0.0
+        self._move()
+        self.distance = self._to_goal()
+
+    def _drawn(self, count: int, keepout: float, *more: int) -> Tensor:
+        return (torch.rand(count, *more, 2, device=self.device) * 2 - 1) * (self.extent - keepout)
+
+    def _free(self, taken: Tensor, radius: Tensor, keepout: float) -> Tensor:
+        """The first of some spots that keeps away from what is there."""
+        spots = self._drawn(len(taken), keepout, TRIES)
+        gaps = ((spots[:, :, None] - taken[:, None]).norm(dim=-1) - radius - keepout).amin(-1)
+        order = torch.where(gaps >= 0, 10.0 + torch.arange(TRIES, 0, -1, device=self.device), gaps)
+        return spots[torch.arange(len(taken), device=self.device), order.argmax(1)]
+
+    def _choose_button(self, which: Tensor) -> None:
+        drawn = torch.randint(0, 4, (self.number,), device=self.device)
+        self.target = torch.where(which, drawn, self.target)
+        chosen = self.home[torch.arange(self.number, device=self.device), self.first["buttons"] + self.target]
+        goal = (torch.arange(self.things, device=self.device) == self.first["goal"])[:, None]
+        self.places = torch.where(goal, chosen[:, None], self.places)
+        self.home = torch.where(goal, chosen[:, None], self.home)
+        self.timer = torch.where(which, 10.0, self.timer)
+
+    def _new_goal(self, which: Tensor) -> None:
+        if self.buttons:
+            self._choose_button(which)
+            return
+        goal = self.first["goal"]
+        taken = torch.cat([self.place[:, None], self.places[:, goal + 1 :]], 1)
+        radius = torch.cat([torch.full((1,), 0.4, device=self.device), self.keepout[goal + 1 :]])
+        spot = self._free(taken, radius, float(self.kinds[0].keepout))
+        moved = which[:, None, None] & (torch.arange(self.things, device=self.device) == goal)[:, None]
+        self.places = torch.where(moved, spot[:, None], self.places)
+
+    def _to_goal(self) -> Tensor:
+        return (self.places[:, self.first["goal"]] - self.place).norm(dim=-1)
+
+    def _move(self) -> None:
+        if self.buttons:
+            circle = torch.stack([self.clock.sin(), self.clock.cos()], -1)
+            self.places = self.home + self.travel[:, None] * circle[:, None]
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Rewards; costs, of which some is charged near an obstacle already; the task's own; what is seen then."""
+        (self._drive_car if self.car else self._drive_point)(actions.clamp(-1, 1))
+        self.clock = self.clock + self.seconds
+        self.age = self.age + 1
+        self._move()
+        offsets = self.places - self.place[:, None]
+        distances = offsets.norm(dim=-1)
+        met = distances < self.touch
+        self._bump(offsets, distances, met)
+        heeded = self.costly.expand(self.number, -1)
+        if self.buttons:
+            mine = self.kind_of == 0
+            wanted = torch.nn.functional.one_hot(self.target + self.first["buttons"], self.things).bool()
+            reached = (met & wanted).any(1)
+            heeded = heeded * ~wanted * ~(mine & (self.timer > 0)[:, None])
+        else:
+            reached = met[:, self.first["goal"]]
+        rewards = self.distance - self._to_goal() + reached
+        self.timer = (self.timer - 1).clamp(min=0)
+        near = (1 - (distances - self.touch) / self.berth).clamp(0, 1) * heeded
+        self._new_goal(reached)
+        self.distance = self._to_goal()
+        return rewards, near.amax(1), (met * heeded).amax(1), self.observe()
+
+    def _bump(self, offsets: Tensor, distances: Tensor, met: Tensor) -> None:
+        """Solid things stop a robot; vases are pushed along."""
+        away = offsets / distances.clamp(min=1e-6)[..., None]
+        depth = (self.touch - distances).clamp(min=0) * met
+        self.places = self.places + (self.pushed * depth)[..., None] * away
+        if not self.buttons:
+            return
+        deepest, which = (depth * self.solid).max(1)
+        direction = away.gather(1, which[:, None, None].expand(-1, 1, 2))[:, 0]
+        self.place = self.place - direction * (0.9 * deepest)[:, None]
+        inward = (self.velocity * direction).sum(1).clamp(min=0) * (deepest > 0)
+        self.velocity = self.velocity - direction * inward[:, None]
+
+    def _drive_point(self, actions: Tensor) -> None:
+        """MuJoCo's ten steps: a force along the heading, and a servo that is too strong for its robot."""
+        mass, inertia, h = 0.00519, 2.84e-5, 0.002
+        force = 0.3 * (POINT_SCALE[0] * actions[:, 0]).clamp(-0.05, 0.05) * self.strength
+        turn = POINT_SCALE[1] * actions[:, 1]
+        for _ in range(10):
+            torque = 0.3 * (turn - 0.3 * self.spin).clamp(-0.05, 0.05)
+            self.spin = (inertia * self.spin + h * torque) / (inertia + h * 0.005)
+            self.heading = self.heading + h * self.spin
+            push = force[:, None] * torch.stack([self.heading.cos(), self.heading.sin()], 1)
+            self.velocity = (mass * self.velocity + h * push) / (mass + h * 0.01)
+            self.place = self.place + h * self.velocity
+
+    def _drive_car(self, actions: Tensor) -> None:
+        """Two wheels whose grip limits how fast their speed changes. Its front is where a Point's right is."""
+        left, right = (CAR_SCALE[0] * actions / 0.02).clamp(-1, 1).unbind(1)
+        front = self.heading - math.pi / 2
+        v = (self.velocity * torch.stack([front.cos(), front.sin()], 1)).sum(1)
+        v = v + self.strength * 0.0725 * (left + right) - 0.12 * (5 * v).tanh() - 0.2 * v * v.abs() + 0.12 * v
+        w = self.spin
+        w = 0.035 * w + 0.4 * self.strength * (left - right) + 0.2 * (5 * w).tanh() + 0.16 * w * w.abs()
+        w = w.clamp(-2.7, 2.7)
+        self.heading = self.heading + 0.02 * (w + self.spin)
+        self.spin = w
+        front = self.heading - math.pi / 2
+        new = v[:, None] * torch.stack([front.cos(), front.sin()], 1)
+        self.place = self.place + 0.02 * (new + self.velocity)
+        self.velocity = new
+
+    def observe(self) -> Tensor:
+        """What a behaviour looks at: velocity in its own frame (of a Car, forward and the spin), then the lidars."""
+        c, s = self.heading.cos()[:, None], self.heading.sin()[:, None]
+        offsets = self.places - self.place[:, None]
+        x = c * offsets[..., 0] + s * offsets[..., 1]
+        y = c * offsets[..., 1] - s * offsets[..., 0]
+        near = (1 - torch.hypot(x, y) / FAR).clamp(min=0)
+        angle = torch.atan2(y, x).remainder(2 * math.pi) * (BINS / (2 * math.pi))
+        place = angle.long().clamp(max=BINS - 1)
+        beside = angle - place
+        lidars = torch.zeros(self.number, len(self.kinds) * BINS, device=self.device)
+        for shift, value in ((0, near), (1, beside * near), (-1, (1 - beside) * near)):
+            index = self.kind_of * BINS + (place + shift) % BINS
+            lidars.scatter_reduce_(1, index, value, "amax")
+        if self.buttons:
+            awake = (self.timer == 0)[:, None] | (torch.arange(len(self.kinds) * BINS, device=self.device) >= BINS)
+            lidars = lidars * awake
+        velocity = torch.stack(
+            [c[:, 0] * self.velocity[:, 0] + s[:, 0] * self.velocity[:, 1],
+             c[:, 0] * self.velocity[:, 1] - s[:, 0] * self.velocity[:, 0]], 1
+        )  # fmt: skip
+        if self.car:
+            velocity = torch.stack([velocity[:, 1], self.spin], 1)
+        return torch.cat([velocity, lidars], 1)
+
+
+def penalty_features(penalty: Tensor) -> Tensor:
+    orders = torch.arange(1, PENALTY_FEATURES + 1, device=penalty.device)
+    return (math.pi * penalty[:, None] * orders).cos()
+
+
+def price(penalty: Tensor, lowest: float, highest: float) -> Tensor:
+    """What a unit of cost is worth in rewards: it grows by the same factor with the penalty.
+
+    Who is told hardly any penalty likes to meet obstacles, so that there are episodes that are unsafe at every limit.
+    """
+    share = (penalty - 0.1) / (HIGHEST_PENALTY - 0.1)
+    return torch.where(penalty < 0.1, -0.05, lowest * (highest / lowest) ** share)
+
+
+class Behaviour(nn.Module):
+    """The policy that :class:`tracrl.collect.behaviour.GaussianBehaviour` plays."""
+
+    def __init__(self, inputs: int, hidden: int = 128):
+        super().__init__()
+        sizes = (inputs + PENALTY_FEATURES, hidden, hidden)
+        self.actor = nn.Sequential(*_layers((*sizes, 2), 0.01))
+        self.critic = nn.Sequential(*_layers((inputs + PENALTY_FEATURES, 256, 256, 2), 1.0))
+        self.log_deviation = nn.Linear(PENALTY_FEATURES, 2)
+        nn.init.zeros_(self.log_deviation.weight)
+        nn.init.constant_(self.log_deviation.bias, math.log(0.6))
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        deviation = self.log_deviation(inputs[:, -PENALTY_FEATURES:]).clamp(min=math.log(0.15))
+        return self.actor(inputs).tanh(), deviation
+
+
+def _layers(sizes: tuple[int, ...], gain: float) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        linear = nn.Linear(inputs, outputs)
+        last = i == len(sizes) - 2
+        nn.init.orthogonal_(linear.weight, gain if last else 2**0.5)
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.Tanh()]
+    return layers
+
+
+def log_probability(mean: Tensor, log_deviation: Tensor, actions: Tensor) -> Tensor:
+    return (-0.5 * ((actions - mean) / log_deviation.exp()).square() - log_deviation).sum(1)
+
+
+def inputs_of(observed: Tensor, mean: Tensor, deviation: Tensor, features: Tensor) -> Tensor:
+    return torch.cat([((observed - mean) / deviation).clamp(-10, 10), features], 1)
+
+
+def loss_of(network: Behaviour, rows: dict[str, Tensor], entropy: float) -> Tensor:
+    """PPO's clipped objective, and the squared error of both values."""
+    mean, log_deviation = network(rows["inputs"])
+    ratio = (log_probability(mean, log_deviation, rows["actions"]) - rows["logp"]).exp()
+    gain = rows["advantage"]
+    policy = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
+    critic = (network.critic(rows["inputs"]) - rows["targets"]).square().mean()
+    return policy + 0.5 * critic - entropy * log_deviation.sum(1).mean()
+
+
+def practise(task: str, options: argparse.Namespace) -> None:
+    torch.manual_seed(options.seed)
+    device = torch.device(options.device)
+    ground = Ground(task, options.episodes, device, options.berth)
+    seen = ground.observe()
+    size = seen.shape[1]
+    network = Behaviour(size).to(device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=options.lr, eps=1e-5, fused=device.type == "cuda")
+    mean, square, count = torch.zeros(size, device=device), torch.ones(size, device=device), 1e-4
+    value_scale = torch.ones(2, device=device)
+    horizon, discount, trace = options.horizon, 0.99, 0.95
+    step = torch.compile(ground.step) if options.compile else ground.step
+    loss_of_rows = torch.compile(loss_of) if options.compile else loss_of
+    began, done, iteration = time.monotonic(), 0, 0
+    earned = torch.zeros(3, ground.number, device=device)
+    totals: list[Tensor] = []
+    prices: list[Tensor] = []
+    while done < options.steps and time.monotonic() - began < options.seconds:
+        left = 1 - max(done / options.steps, (time.monotonic() - began) / options.seconds)
+        for group in optimiser.param_groups:
+            group["lr"] = options.lr * max(left, 0.05)
+        batch: dict[str, list[Tensor]] = {name: [] for name in ("inputs", "actions", "logp", "values", "signal")}
+        raw = []
+        deviation = (square - mean * mean).clamp(min=1e-8).sqrt()
+        features = penalty_features(ground.penalty)
+        with torch.no_grad():
+            for _ in range(horizon):
+                inputs = inputs_of(seen, mean, deviation, features)
+                middle, log_deviation = network(inputs)
+                actions = middle + log_deviation.exp() * torch.randn_like(middle)
+                raw.append(seen)
+                reward, cost, own, seen = step(actions)
+                signals = torch.stack([reward, cost], 1)
+                earned += torch.stack([reward, cost, own])
+                for name, value in (("inputs", inputs), ("actions", actions), ("signal", signals)):
+                    batch[name].append(value)
+                batch["logp"].append(log_probability(middle, log_deviation, actions))
+            stacked = {name: torch.stack(values) for name, values in batch.items() if values}
+            flat_inputs = stacked["inputs"].flatten(0, 1)
+            values = (network.critic(flat_inputs) * value_scale).view(horizon, -1, 2)
+            following = network.critic(inputs_of(seen, mean, deviation, features)) * value_scale
+            gains = torch.zeros_like(values)
+            running = torch.zeros_like(following)
+            for t in reversed(range(horizon)):
+                after = following if t == horizon - 1 else values[t + 1]
+                running = stacked["signal"][t] + discount * after - values[t] + discount * trace * running
+                gains[t] = running
+            targets = gains + values
+            value_scale = 0.9 * value_scale + 0.1 * targets.flatten(0, 1).square().mean(0).sqrt().clamp(min=1e-3)
+            worth = price(ground.penalty, *options.prices).expand(horizon, -1)
+            spread = gains.flatten(0, 1).std(0)
+            advantage = gains[..., 0] - gains[..., 0].mean() - worth * (gains[..., 1] - gains[..., 1].mean())
+            advantage = advantage / torch.hypot(spread[0].expand_as(worth), worth * spread[1])
+            observed = torch.stack(raw).flatten(0, 1)
+            if count < 3e8:
+                part = len(observed) / (count + len(observed))
+                mean = mean + part * (observed.mean(0) - mean)
+                square = square + part * (observed.square().mean(0) - square)
+                count += len(observed)
+        rows = horizon * ground.number
+        flat = {"inputs": flat_inputs, "actions": stacked["actions"].flatten(0, 1), "logp": stacked["logp"].flatten()}
+        flat |= {"advantage": advantage.flatten(), "targets": targets.flatten(0, 1) / value_scale}
+        for _ in range(options.epochs):
+            shuffled = torch.randperm(rows, device=device)
+            for chosen in shuffled.chunk(options.minibatches):
+                part_of = {name: value[chosen] for name, value in flat.items()}
+                loss = loss_of_rows(network, part_of, options.entropy)
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(network.parameters(), 0.5)
+                optimiser.step()
+        done += rows
+        iteration += 1
+        over = (ground.age >= LONGEST).nonzero()[:, 0]
+        if len(over):
+            totals.append(earned[:, over].clone())
+            prices.append(ground.penalty[over].clone())
+            earned[:, over] = 0.0
+            ground.age[over] = 0
+            ground.reset(over)
+            seen = ground.observe()
+        if iteration % options.every == 0 and totals:
+            ended, told = torch.cat(totals[-200:], 1), torch.cat(prices[-200:])
+            parts = []
+            for low, high in ((-1, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.88), (0.88, 1)):
+                some = (told > low) & (told <= high)
+                parts.append("/".join(f"{v:.1f}" for v in ended[:, some].mean(1).tolist()))
+            print(f"{task} {done / 1e6:.1f}M {time.monotonic() - began:.0f}s", *parts,
+                  f"deviation {network.log_deviation.bias.exp().mean().item():.2f}", flush=True)  # fmt: skip
+            totals, prices = totals[-50:], prices[-50:]
+    save(network, mean, square, Path(options.out) / f"{task}.safetensors")
+
+
+def save(network: Behaviour, mean: Tensor, square: Tensor, path: Path) -> None:
+    """As :func:`tracrl.collect.learner.pack` names the parts, in half precision."""
+    deviation = (square - mean * mean).clamp(min=1e-8).sqrt()
+    tensors = {"mean": mean, "scale": 1 / deviation}
+    tensors |= {"deviation.weight": network.log_deviation.weight.T, "deviation.bias": network.log_deviation.bias}
+    linear = [layer for layer in network.actor if isinstance(layer, nn.Linear)]
+    for i, layer in enumerate(linear):
+        tensors |= {f"weight{i}": layer.weight.T, f"bias{i}": layer.bias}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.detach().cpu().half().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=float, default=2e8)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--episodes", type=int, default=2048, help="side by side")
+    parser.add_argument("--horizon", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--minibatches", type=int, default=8)
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--entropy", type=float, default=0.0)
+    parser.add_argument(
+        "--berth", type=float, default=0.2, help="metres around an obstacle where some of its cost is due"
+    )
+    parser.add_argument("--prices", type=float, nargs=2, default=(0.02, 0.4), help="of a unit of cost, in rewards")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--compile", action="store_true", help="fuse the steps of the sketch")
+    parser.add_argument("--every", type=int, default=100, help="iterations between lines")
+    options = parser.parse_args()
+    for task in options.tasks:
+        practise(task, options)
+
+
+if __name__ == "__main__":
+    main()
