@@ -19,6 +19,7 @@ from benchmarks.any_limit_setup import (
     CONFIDENCES,
     INNER,
     MEAN,
+    POOLS,
     SEEDS,
     TOLD_X,
     VARIANTS,
@@ -49,7 +50,7 @@ def table(options: argparse.Namespace) -> None:
         tasks = [task for task in known if get_task(task).suite == suite]
         print(f"# {suite}\n")
         of_variants(tasks, scores, facts)
-        for variant in VARIANTS:
+        for variant in (*VARIANTS, *POOLS):
             chosen_by_the_log(options, tasks, variant, scores, facts)
         for task in tasks:
             inner_limits_alone(options, task, scores[task, "any"])

@@ -32,7 +32,7 @@ from benchmarks.estimates_table import Result, draw, table
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
-from tracrl.ope.estimate import opinions
+from tracrl.ope.estimate import Effort, opinions
 from tracrl.ope.estimates import is_shown, quantile
 from tracrl.ope.weighing import TAKEN_OFF, Opinions, brought_back
 from tracrl.policies.base import Policy
@@ -65,21 +65,21 @@ def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, lis
     }
 
 
-def train(task: str, out: Path, name: str, share: float = 1.0) -> None:
+def train(task: str, out: Path, name: str, share: float = 1.0, device: str = "cpu") -> None:
     if (out / task / name / "policy.safetensors").exists():
         return
     data = tracrl.load_dataset(task)
     method, limits, seeds = stacks(data.total_costs, share)[name]
-    run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device="cpu")
+    run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device=device)
     print(task, name, len(run.policy), "trained", flush=True)
 
 
-def play(task: str, out: Path, name: str, episodes: int) -> None:
+def play(task: str, out: Path, name: str, episodes: int, workers: int = 1) -> None:
     """The truth."""
     to = out / task / name / "truth.json"
     if to.exists() and Scores.load(to).returns.shape[1] >= episodes:
         return
-    scores = tracrl.evaluate(tracrl.load_policy(out / task / name), task, episodes=episodes, seed=1, workers=1)
+    scores = tracrl.evaluate(tracrl.load_policy(out / task / name), task, episodes=episodes, seed=1, workers=workers)
     scores.save(to)
     print(task, name, scores.costs.mean(1).round(1), scores.returns.mean(1).round(1), flush=True)
 
@@ -88,14 +88,14 @@ def trained(task: str, out: Path) -> dict[str, Policy]:
     return {file.parent.name: tracrl.load_policy(file) for file in sorted((out / task).glob("*/policy.safetensors"))}
 
 
-def measure(task: str, out: Path, device: str) -> None:
+def measure(task: str, out: Path, device: str, effort: Effort | None = None) -> None:
     """The opinions, before they are weighed: so another way to weigh them needs no other measurement."""
     to = out / task / "opinions.npz"
     if to.exists():
         return
     data, policies = tracrl.load_dataset(task), trained(task, out)
     started = time.monotonic()
-    found = opinions(list(policies.values()), data, device=device)
+    found = opinions(list(policies.values()), data, device=device, effort=effort)
     seconds = time.monotonic() - started
     print(f"{task}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
     keep_opinions(
@@ -310,7 +310,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
-    parser.add_argument("--processes", type=int, help="all: for policies and truth, in place of one on each core")
+    parser.add_argument("--processes", type=int, help="truth: simulators; all: in place of one on each core")
     parser.add_argument("--csv", type=Path, help="compare: a file with a line for each policy")
     parser.add_argument("--picture", type=Path, help="compare: estimates against the truth, a panel for each task")
     parser.add_argument(
@@ -334,9 +334,9 @@ def main() -> None:
             measure(task, chosen.out, chosen.device)
         for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
             if chosen.what == "policies":
-                train(task, chosen.out, name, chosen.share)
+                train(task, chosen.out, name, chosen.share, chosen.device)
             else:
-                play(task, chosen.out, name, chosen.episodes)
+                play(task, chosen.out, name, chosen.episodes, chosen.processes or 1)
 
 
 if __name__ == "__main__":

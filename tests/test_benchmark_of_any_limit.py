@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.any_limit_choices import reweigh
-from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
+from benchmarks.any_limit_choices import reweigh, tried
+from benchmarks.any_limit_setup import POOLS, TOLD_X, VARIANTS, file_of, limits_of, parts_of, unseen_of
 from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, gain, in_hindsight
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.errors import TracrlError
@@ -17,6 +17,8 @@ from tracrl.files import write_json
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.weighing import Opinions
+from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.base import PolicyMetadata
 
 
 def chosen(reward: float, cost: float) -> Chosen:
@@ -35,6 +37,21 @@ def test_what_calibration_trains_is_a_variant_that_was_measured() -> None:
     assert TO_CALIBRATE in [VARIANTS[name] for name in TOLD_X]
     for changes in list(VARIANTS.values())[1:]:
         TraCAny.preset("Bullet", "fast", **changes)
+
+
+def test_a_pool_holds_the_candidates_of_its_trainings(tmp_path: Path) -> None:
+    options = argparse.Namespace(out=tmp_path, inner=None)
+    metadata = PolicyMetadata("trac-any", (10.0, 10.0), (0, 10), (-1.0,), (1.0,))
+    for number, part in enumerate(parts_of("pool, eta 1")):
+        layers = {"weight0": np.full((2, 2, 1), number, np.float32), "bias0": np.zeros((2, 1, 1), np.float32)}
+        policy = AnyLimitPolicy(metadata, layers, lowest=0.0, highest=64.0)
+        policy.save(file_of(options, "BallRun", part, ".safetensors"))
+    found = tried("BallRun", "pool, eta 1", options)
+    assert list(found.x) == [50, 25, 12.5]
+    assert list(found.stacks) == ["trac-any, x 50", "trac-any, x 25", "trac-any, x 12.5"]
+    assert [stack.tensors["weight0"].max() for stack in found.stacks.values()] == [0, 1, 2]
+    for pool in POOLS.values():
+        assert [TraCAny.preset("Bullet", "fast", **VARIANTS[part]).x for part in pool.values()] == list(pool)
 
 
 def test_every_suite_is_played_at_its_own_limits_and_others() -> None:
