@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.any_limit_choices import reweigh, tried
 from benchmarks.any_limit_setup import POOLS, TOLD_X, VARIANTS, file_of, limits_of, parts_of, unseen_of
-from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, gain, in_hindsight
+from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, estimated_cell, gain, in_hindsight, judged, told_x
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.errors import TracrlError
 from tracrl.files import write_json
@@ -126,3 +126,30 @@ def test_estimates_are_compared_with_what_was_played(tmp_path: Path, name: str, 
     ).save(file_of(options, "BallRun", "any", ".estimates.json"))
     said = errors(options, "BallRun", "any")
     assert said == "2 policies, off by 4.0 on average, -2.0 to +6.0; their standard errors are 2.0"
+
+
+def test_what_the_log_chose_is_told_without_the_policies(tmp_path: Path) -> None:
+    """One seed, two x: 12.5 earns more and is within a limit of 20 and 40 alone."""
+    options = argparse.Namespace(out=tmp_path)
+    estimates = Estimates(
+        names=("trac-any, x 50", "trac-any, x 12.5"),
+        limits=(10.0, 10.0),
+        seeds=(0, 0),
+        returns=np.array([100.0, 200.0]),
+        costs=np.array([4.0, 15.0]),
+        return_errors=np.ones(2),
+        cost_errors=np.ones(2),
+        ood_shares=np.zeros(2),
+        confidence=0.9,
+        data={"episodes": 30, "horizon": 100, "fingerprint": "f"},
+    )
+    estimates.save(file_of(options, "BallRun", "any x told", ".estimates.json"))
+    assert told_x(estimates) == [50, 12.5]
+    known = {"x 50, inner limit 10, seed 0": {"rewards": [0.3], "costs": [5]}}
+    file = file_of(options, "BallRun", "any x told", ".judged.json")
+    write_json(file, known)
+    assert judged(options, "BallRun", "any x told", 0.7) == [], "one of them was not played"
+    write_json(file, known | {"x 12.5, inner limit 10, seed 0": {"rewards": [0.5], "costs": [16]}})
+    found = judged(options, "BallRun", "any x told", 0.7)
+    assert [(one.x, one.reward, one.cost) for one in found] == [(50, 0.3, 0.5), (12.5, 0.5, 0.8), (12.5, 0.5, 0.4)]
+    assert estimated_cell("BallRun", estimates, 0.7).endswith("/ 0.51 (3 of 3)")
