@@ -7,7 +7,8 @@
     python -m benchmarks.estimates all BallRun CarCircle        # all of it, over all cores, estimates on --device
 
 Everything is kept below ``--out`` (runs/estimates), and what is there already is not done again. ``all`` is for a
-machine that is rented for minutes: after ``--seconds`` it compares what is there.
+machine that is rented for minutes: after ``--seconds`` it compares what is there. ``compare`` leaves what ``--csv``,
+``--picture`` and ``--page`` have of other tasks as it is (a picture is drawn from the CSV).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
@@ -28,7 +30,7 @@ import numpy as np
 import torch
 
 import tracrl
-from benchmarks.estimates_table import Result, draw, table
+from benchmarks.estimates_table import Result, columns, draw, on_page, table
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
@@ -225,6 +227,24 @@ def write(results: list[Result], path: Path) -> None:
         writer.writerows(rows)
 
 
+def kept(path: Path, but: Sequence[str]) -> list[Result]:
+    """What such a file has of other tasks than these: as much as it takes to write and to draw it again."""
+    if not path.exists():
+        return []
+    found: dict[str, Result] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            task = row.pop("task")
+            if task not in but:
+                facts = {"task": task, "device": row.pop("device"), "episodes": int(row.pop("episodes"))}
+                result = found.setdefault(task, {**facts, "each": []})
+                result["each"].append({key: value if key == "name" else float(value) for key, value in row.items()})
+    for result in found.values():
+        estimated, costs = (np.array([one[key] for one in result["each"]]) for key in ("estimate", "cost"))
+        result["cost"] = {"rank_correlation": rank_correlation(estimated, costs)}
+    return list(found.values())
+
+
 def everything(
     tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float, processes: int | None
 ) -> None:
@@ -280,7 +300,7 @@ def everything(
     for result in results:
         show(result)
     if results:
-        print(table(results), flush=True)
+        print(table(columns(results)), flush=True)
     for process in list(pool._processes.values()):  # whatever still runs is not waited for
         process.kill()
     os._exit(0)
@@ -311,8 +331,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
     parser.add_argument("--processes", type=int, help="truth: simulators; all: in place of one on each core")
-    parser.add_argument("--csv", type=Path, help="compare: a file with a line for each policy")
+    parser.add_argument(
+        "--csv", type=Path, help="compare: a file with a line for each policy; those of other tasks stay"
+    )
     parser.add_argument("--picture", type=Path, help="compare: estimates against the truth, a panel for each task")
+    parser.add_argument("--page", type=Path, help="compare: its table gets these columns; those of other tasks stay")
     parser.add_argument(
         "--taken-off", type=float, default=TAKEN_OFF, help="compare: of what was off on average for held-out episodes"
     )
@@ -324,8 +347,13 @@ def main() -> None:
         results = [compare(task, chosen.out, chosen.taken_off) for task in chosen.tasks]
         for result in results:
             show(result)
-        print(table(results))
+        cells = columns(results)
+        if chosen.page:
+            page, cells = on_page(chosen.page.read_text(), cells)
+            chosen.page.write_text(page)
+        print(table(cells))
         if chosen.csv:
+            results = sorted([*results, *kept(chosen.csv, chosen.tasks)], key=lambda result: result["task"])
             write(results, chosen.csv)
         if chosen.picture:
             draw(results, chosen.picture)
