@@ -34,6 +34,7 @@ from benchmarks.any_limit_setup import (
     CONFIDENCES,
     INNER,
     MEAN,
+    POOLS,
     SEEDS,
     TASKS,
     TOLD_X,
@@ -42,6 +43,7 @@ from benchmarks.any_limit_setup import (
     episodes_of,
     file_of,
     limits_of,
+    parts_of,
     summary,
     unseen_of,
 )
@@ -163,7 +165,7 @@ def work(options: argparse.Namespace) -> None:
         (task, variant)
         for variant in options.variants
         for task in options.tasks or TASKS
-        if (needed is None or file_of(options, task, variant, needed).exists())
+        if (needed is None or all(file_of(options, task, part, needed).exists() for part in needed_of(variant, needed)))
         and (made is None or not file_of(options, task, variant, made).exists())
     ]
     began = time.time()
@@ -171,6 +173,11 @@ def work(options: argparse.Namespace) -> None:
         waiting = [pool.submit(in_time, job, task, variant, options, began) for task, variant in todo]
         for done in as_completed(waiting):
             print(f"[{time.time() - began:4.0f} s] {done.result()}", flush=True)
+
+
+def needed_of(variant: str, needed: str) -> list[str]:
+    """Whose files a job needs: of a pool, policies are those of its parts."""
+    return parts_of(variant) if needed == ".safetensors" else [variant]
 
 
 def in_time(job: Any, task: str, variant: str, options: argparse.Namespace, began: float) -> str:
@@ -210,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=[*JOBS, "speed"])
     parser.add_argument("tasks", nargs="*", metavar="TASK")
-    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=None)
+    parser.add_argument("--variants", nargs="+", choices=[*VARIANTS, *POOLS], default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
     parser.add_argument("--data", help="a folder of TASK.hdf5; without it, the data that are at hand")
     parser.add_argument("--standardise", nargs="*", default=(), metavar="TASK", help="trained on standardised data")
@@ -228,7 +235,9 @@ def main() -> None:
     parser.add_argument("--simulators", type=int, help="processes that play, for each job")
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
-    usual = TOLD_X if options.command in ("estimate", "reweigh", "judge", "choice-speed") else list(VARIANTS)
+    if options.command in ("train", "measure") and options.variants is not None:
+        options.variants = list(dict.fromkeys(part for name in options.variants for part in parts_of(name)))
+    usual = [*TOLD_X, *POOLS] if options.command in ("estimate", "reweigh", "judge", "choice-speed") else list(VARIANTS)
     options.variants = options.variants or usual
     if options.command == "speed":
         for task in options.tasks:

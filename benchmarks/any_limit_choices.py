@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import tracrl
-from benchmarks.any_limit_setup import episodes_of, file_of, limits_of
+from benchmarks.any_limit_setup import POOLS, episodes_of, file_of, limits_of
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.data.episodes import Episodes
 from tracrl.evaluation.evaluate import Evaluator
@@ -94,6 +94,10 @@ def at_most_rows(data: Episodes) -> Episodes:
 
 def tried(task: str, variant: str, options: argparse.Namespace) -> Candidates:
     """The candidates that are estimated and chosen from."""
+    if variant in POOLS:
+        of_x = {x: tried(task, part, options) for x, part in POOLS[variant].items()}
+        stacks = {f"trac-any, x {x:g}": stack for x, given in of_x.items() for stack in given.stacks.values()}
+        return Candidates(stacks, list(of_x))
     policy = tracrl.load_policy(file_of(options, task, variant, ".safetensors"))
     assert isinstance(policy, AnyLimitPolicy)
     if options.inner is None:

@@ -37,6 +37,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any x told, eta 1, ratio 0.5": {"least_x": 6.0, "eta": 1.0, "ratio": 0.5},
     "any x told from 25, eta 1, ratio 0.5": {"x": 25.0, "least_x": 6.0, "eta": 1.0, "ratio": 0.5},
     "any x 12.5": {"x": 12.5},
+    "any eta 1": {"eta": 1.0},
+    "any x 12.5, eta 1": {"x": 12.5, "eta": 1.0},
+    "any eta 1, ratio 0.5": {"eta": 1.0, "ratio": 0.5},
+    "any x 25, eta 1, ratio 0.5": {"x": 25.0, "eta": 1.0, "ratio": 0.5},
+    "any x 12.5, eta 1, ratio 0.5": {"x": 12.5, "eta": 1.0, "ratio": 0.5},
     "any x told, ratio 0.5": {"least_x": 6.0, "ratio": 0.5},
     "any x told, eta 0.5, ratio 0.5": {"least_x": 6.0, "eta": 0.5, "ratio": 0.5},
     "any x told, eta 0.5, ratio 0.25": {"least_x": 6.0, "eta": 0.5, "ratio": 0.25},
@@ -47,6 +52,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "any x told, eta 1, 30000 updates": {"least_x": 6.0, "eta": 1.0, "updates": 30_000},
     "any x told, eta 0.5, ratio 0.5, 30000 updates": {"least_x": 6.0, "eta": 0.5, "ratio": 0.5, "updates": 30_000},
 }
+POOLS: dict[str, dict[float, str]] = {
+    "pool, eta 1": {50.0: "any eta 1", 25.0: "any x 25, eta 1", 12.5: "any x 12.5, eta 1"},
+    "pool, eta 1, ratio 0.5": {
+        50.0: "any eta 1, ratio 0.5",
+        25.0: "any x 25, eta 1, ratio 0.5",
+        12.5: "any x 12.5, eta 1, ratio 0.5",
+    },
+}
+"""x → the variant that was trained with it alone: candidates from all of them, in place of one that is told x"""
 TOLD_X = [name for name, changes in VARIANTS.items() if "least_x" in changes]
 BOLD = 12.5
 """the x at which a policy that is told x is played, beside the careful one"""
@@ -74,6 +88,11 @@ def episodes_of(task: str, folder: str | None) -> Episodes:
 def file_of(options: argparse.Namespace, task: str, variant: str, suffix: str) -> Path:
     name = f"{task}-{variant.replace(' ', '-').replace(',', '')}{suffix}"
     return Path(options.out) / name
+
+
+def parts_of(variant: str) -> list[str]:
+    """The variants that were trained for it: itself, or those of a pool."""
+    return list(POOLS[variant].values()) if variant in POOLS else [variant]
 
 
 def best_safe(data: Episodes, limit: float) -> float | None:

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.any_limit_choices import mark, tried
+from benchmarks.any_limit_choices import mark
 from benchmarks.any_limit_setup import (
     BOLD,
     CONFIDENCES,
     INNER,
     MEAN,
+    POOLS,
     SEEDS,
     TOLD_X,
     VARIANTS,
@@ -30,7 +31,8 @@ from benchmarks.any_limit_setup import (
 from tracrl.evaluation.scores import Scores
 from tracrl.files import read_json
 from tracrl.ope.estimates import Estimates
-from tracrl.ope.inner_limits import calibrate
+from tracrl.ope.inner_limits import choices_from
+from tracrl.tasks.normalise import normalised_reward
 from tracrl.tasks.table import all_tasks, get_task
 
 ASIDE = (".training", ".estimates", ".judged")
@@ -49,8 +51,9 @@ def table(options: argparse.Namespace) -> None:
         tasks = [task for task in known if get_task(task).suite == suite]
         print(f"# {suite}\n")
         of_variants(tasks, scores, facts)
-        for variant in VARIANTS:
+        for variant in (*VARIANTS, *POOLS):
             chosen_by_the_log(options, tasks, variant, scores, facts)
+        estimated(options, tasks)
         for task in tasks:
             inner_limits_alone(options, task, scores[task, "any"])
 
@@ -141,8 +144,10 @@ def chosen_by_the_log(
     print("\nGap to the best safe episode: TraC's, and what is left of it.\n")
     for task, row in rows.items():
         gap = best[task] - summary(scores[task, "trac"], limits_of(task))[0]
-        left = [f"{c:.0%}: {best[task] - np.mean([one.reward for one in row[c]]):.3f}" for c in shown]
-        print(f"- {task}: {gap:.3f}; {', '.join(left)}")
+        left = {c: best[task] - np.mean([one.reward for one in row[c]]) for c in shown}
+        print(
+            f"- {task}: {gap:.3f};", ", ".join(f"{c:.0%}: {own:.3f}, {own / gap:.2f} of it" for c, own in left.items())
+        )
     print("\nIf the simulator chose among those that were played, which no method may: reward, and what is left.\n")
     for task in rows:
         reward, without = in_hindsight(options, task, variant)
@@ -158,6 +163,25 @@ def chosen_by_the_log(
                 mine = [one for one in row[confidence] if one.limit == limit]
                 picks = ", ".join(f"{one.inner:g}/{one.x:g}" + ("" if one.shown else " (not shown)") for one in mine)
                 print(f"- {task} {limit:g}: {picks}: {chosen_cell(mine)}")
+
+
+def estimated(options: argparse.Namespace, tasks: Sequence[str]) -> None:
+    """What the log says of its own choices, of those that nobody played too."""
+    print("\nThe choices as they are estimated (reward / cost), in brackets how many of them are shown to be safe.\n")
+    for task in tasks:
+        for variant in (*VARIANTS, *POOLS):
+            file = file_of(options, task, variant, ".estimates.json")
+            if file.exists():
+                estimates = Estimates.load(file)
+                cells = [f"{c:.0%}: {estimated_cell(task, estimates, c)}" for c in CONFIDENCES]
+                print(f"- {task}, {variant}: {', '.join(cells)}")
+
+
+def estimated_cell(task: str, estimates: Estimates, confidence: float) -> str:
+    _, choices = choices_from(estimates, told_x(estimates), limits_of(task), confidence)
+    reward = normalised_reward(get_task(task), np.array([choice.estimated_return for choice in choices])).mean()
+    cost = np.mean([choice.cost / choice.limit for choice in choices])
+    return f"{reward:.3f} / {cost:.2f} ({sum(choice.shown for choice in choices)} of {len(choices)})"
 
 
 @dataclass(frozen=True)
@@ -177,7 +201,7 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
     """What the log chooses for each limit and seed; empty where one of them was not played."""
     known = read_json(file_of(options, task, variant, ".judged.json"))
     estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
-    choices = calibrate(tried(task, variant, options), estimates, limits_of(task), confidence).choices
+    choices = choices_from(estimates, told_x(estimates), limits_of(task), confidence)[1]
     if any(mark(choice) not in known for choice in choices):
         return []
     return [
@@ -191,6 +215,11 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
         )
         for c in choices
     ]
+
+
+def told_x(estimates: Estimates) -> list[float | None]:
+    """The x of each candidate, by its name: "trac-any, x 50", or "trac-any" where it is told none."""
+    return [float(x) if x else None for x in (name.partition(", x ")[2] for name in estimates.names)]
 
 
 def in_hindsight(options: argparse.Namespace, task: str, variant: str) -> tuple[float, int]:
@@ -280,7 +309,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", metavar="TASK")
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
-    parser.set_defaults(inner=None)
     table(parser.parse_args())
 
 

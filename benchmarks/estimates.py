@@ -7,7 +7,8 @@
     python -m benchmarks.estimates all BallRun CarCircle        # all of it, over all cores, estimates on --device
 
 Everything is kept below ``--out`` (runs/estimates), and what is there already is not done again. ``all`` is for a
-machine that is rented for minutes: after ``--seconds`` it compares what is there.
+machine that is rented for minutes: after ``--seconds`` it compares what is there. ``compare`` leaves what ``--csv``,
+``--picture`` and ``--page`` have of other tasks as it is (a picture is drawn from the CSV).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
@@ -28,11 +30,11 @@ import numpy as np
 import torch
 
 import tracrl
-from benchmarks.estimates_table import Result, draw, table
+from benchmarks.estimates_table import Result, columns, draw, on_page, table
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
-from tracrl.ope.estimate import opinions
+from tracrl.ope.estimate import Effort, opinions
 from tracrl.ope.estimates import is_shown, quantile
 from tracrl.ope.weighing import TAKEN_OFF, Opinions, brought_back
 from tracrl.policies.base import Policy
@@ -65,21 +67,21 @@ def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, lis
     }
 
 
-def train(task: str, out: Path, name: str, share: float = 1.0) -> None:
+def train(task: str, out: Path, name: str, share: float = 1.0, device: str = "cpu") -> None:
     if (out / task / name / "policy.safetensors").exists():
         return
     data = tracrl.load_dataset(task)
     method, limits, seeds = stacks(data.total_costs, share)[name]
-    run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device="cpu")
+    run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device=device)
     print(task, name, len(run.policy), "trained", flush=True)
 
 
-def play(task: str, out: Path, name: str, episodes: int) -> None:
+def play(task: str, out: Path, name: str, episodes: int, workers: int = 1) -> None:
     """The truth."""
     to = out / task / name / "truth.json"
     if to.exists() and Scores.load(to).returns.shape[1] >= episodes:
         return
-    scores = tracrl.evaluate(tracrl.load_policy(out / task / name), task, episodes=episodes, seed=1, workers=1)
+    scores = tracrl.evaluate(tracrl.load_policy(out / task / name), task, episodes=episodes, seed=1, workers=workers)
     scores.save(to)
     print(task, name, scores.costs.mean(1).round(1), scores.returns.mean(1).round(1), flush=True)
 
@@ -88,14 +90,14 @@ def trained(task: str, out: Path) -> dict[str, Policy]:
     return {file.parent.name: tracrl.load_policy(file) for file in sorted((out / task).glob("*/policy.safetensors"))}
 
 
-def measure(task: str, out: Path, device: str) -> None:
+def measure(task: str, out: Path, device: str, effort: Effort | None = None) -> None:
     """The opinions, before they are weighed: so another way to weigh them needs no other measurement."""
     to = out / task / "opinions.npz"
     if to.exists():
         return
     data, policies = tracrl.load_dataset(task), trained(task, out)
     started = time.monotonic()
-    found = opinions(list(policies.values()), data, device=device)
+    found = opinions(list(policies.values()), data, device=device, effort=effort)
     seconds = time.monotonic() - started
     print(f"{task}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
     keep_opinions(
@@ -225,6 +227,24 @@ def write(results: list[Result], path: Path) -> None:
         writer.writerows(rows)
 
 
+def kept(path: Path, but: Sequence[str]) -> list[Result]:
+    """What such a file has of other tasks than these: as much as it takes to write and to draw it again."""
+    if not path.exists():
+        return []
+    found: dict[str, Result] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            task = row.pop("task")
+            if task not in but:
+                facts = {"task": task, "device": row.pop("device"), "episodes": int(row.pop("episodes"))}
+                result = found.setdefault(task, {**facts, "each": []})
+                result["each"].append({key: value if key == "name" else float(value) for key, value in row.items()})
+    for result in found.values():
+        estimated, costs = (np.array([one[key] for one in result["each"]]) for key in ("estimate", "cost"))
+        result["cost"] = {"rank_correlation": rank_correlation(estimated, costs)}
+    return list(found.values())
+
+
 def everything(
     tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float, processes: int | None
 ) -> None:
@@ -280,7 +300,7 @@ def everything(
     for result in results:
         show(result)
     if results:
-        print(table(results), flush=True)
+        print(table(columns(results)), flush=True)
     for process in list(pool._processes.values()):  # whatever still runs is not waited for
         process.kill()
     os._exit(0)
@@ -310,9 +330,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
-    parser.add_argument("--processes", type=int, help="all: for policies and truth, in place of one on each core")
-    parser.add_argument("--csv", type=Path, help="compare: a file with a line for each policy")
+    parser.add_argument("--processes", type=int, help="truth: simulators; all: in place of one on each core")
+    parser.add_argument(
+        "--csv", type=Path, help="compare: a file with a line for each policy; those of other tasks stay"
+    )
     parser.add_argument("--picture", type=Path, help="compare: estimates against the truth, a panel for each task")
+    parser.add_argument("--page", type=Path, help="compare: its table gets these columns; those of other tasks stay")
     parser.add_argument(
         "--taken-off", type=float, default=TAKEN_OFF, help="compare: of what was off on average for held-out episodes"
     )
@@ -324,8 +347,13 @@ def main() -> None:
         results = [compare(task, chosen.out, chosen.taken_off) for task in chosen.tasks]
         for result in results:
             show(result)
-        print(table(results))
+        cells = columns(results)
+        if chosen.page:
+            page, cells = on_page(chosen.page.read_text(), cells)
+            chosen.page.write_text(page)
+        print(table(cells))
         if chosen.csv:
+            results = sorted([*results, *kept(chosen.csv, chosen.tasks)], key=lambda result: result["task"])
             write(results, chosen.csv)
         if chosen.picture:
             draw(results, chosen.picture)
@@ -334,9 +362,9 @@ def main() -> None:
             measure(task, chosen.out, chosen.device)
         for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
             if chosen.what == "policies":
-                train(task, chosen.out, name, chosen.share)
+                train(task, chosen.out, name, chosen.share, chosen.device)
             else:
-                play(task, chosen.out, name, chosen.episodes)
+                play(task, chosen.out, name, chosen.episodes, chosen.processes or 1)
 
 
 if __name__ == "__main__":

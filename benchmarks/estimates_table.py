@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 Result = dict[str, Any]
+Columns = dict[str, dict[str, str]]
+HELD = "90 % intervals that hold the true cost"
+GATES = ("gate at 10: passed of those truly above, within", "gate at 20", "gate at 40")
+RETURN = "error of return in per cent of its range in the data: mean, median"
+NUMBER = re.compile(r"\d+")
+TABLE = re.compile(r"^\| \| .*\n\|---\|.*\n\| policies \|.*\n(?:\|.*\n)*", re.MULTILINE)
 ACROSS = 4
 """panels of the picture in a row"""
 
 
-def table(results: Sequence[Result]) -> str:
-    """In Markdown."""
-    rows = {
+def columns(results: Sequence[Result]) -> Columns:
+    """task → row → cell"""
+    rows: dict[str, Callable[[Result], str]] = {
         "policies": lambda r: f"{r['policies']}",
         "rank correlation of cost": lambda r: f"{r['cost']['rank_correlation']:.2f}",
         "pairs of policies that truly differ, in the right order": lambda r: (
@@ -22,13 +29,11 @@ def table(results: Sequence[Result]) -> str:
         "mean error of cost; true mean, estimated": lambda r: "{mean_error:.1f}; {true_mean:.1f}, {mean:.1f}".format(
             **r["cost"]
         ),
-        "90 % intervals that hold the true cost": lambda r: f"{r['held']} of {r['policies']}",
-        "gate at 10: passed of those truly above, within": lambda r: _passed(r, "10"),
-        "gate at 20": lambda r: _passed(r, "20"),
-        "gate at 40": lambda r: _passed(r, "40"),
-        "error of return in per cent of its range in the data: mean, median": lambda r: (
-            f"{100 * r['return']['mean_error']:.1f}, {100 * r['return']['median_error']:.1f}"
-        ),
+        HELD: lambda r: f"{r['held']} of {r['policies']}",
+        GATES[0]: lambda r: _passed(r, "10"),
+        GATES[1]: lambda r: _passed(r, "20"),
+        GATES[2]: lambda r: _passed(r, "40"),
+        RETURN: lambda r: f"{100 * r['return']['mean_error']:.1f}, {100 * r['return']['median_error']:.1f}",
         "fitted Q evaluation alone: rank correlation, mean error of cost": lambda r: (
             "{rank_correlation:.2f}, {mean_error:.1f}".format(**r["cost_fqe"])
         ),
@@ -43,26 +48,48 @@ def table(results: Sequence[Result]) -> str:
         "episodes of truth for each policy": lambda r: f"{r['episodes']}",
         "time": lambda r: f"{r['seconds']:.0f} s ({r['device']})",
     }
-    lines = ["| | " + " | ".join(r["task"] for r in results) + " |", "|---|" + "---:|" * len(results)]
-    lines += [f"| {name} | " + " | ".join(cell(r) for r in results) + " |" for name, cell in rows.items()]
-    return "\n".join([*lines, "", _together(results)])
+    return {r["task"]: {row: cell(r) for row, cell in rows.items()} for r in results}
+
+
+def table(cells: Columns) -> str:
+    """In Markdown, the totals below it."""
+    lines = ["| | " + " | ".join(cells) + " |", "|---|" + "---:|" * len(cells)]
+    for row in next(iter(cells.values())):
+        lines.append(f"| {row} | " + " | ".join(column[row] for column in cells.values()) + " |")
+    return "\n".join([*lines, "", _together(cells)])
+
+
+def on_page(page: str, cells: Columns) -> tuple[str, Columns]:
+    """A page with these columns in its table, in place of those of the same tasks, in the order of their names; and all
+    columns that it has then. Those of the other tasks stay as they are."""
+    found = TABLE.search(page)
+    if found is None:
+        raise ValueError("the page has no table of estimates")
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[0].splitlines()]
+    there = {task: {row[0]: row[place] for row in rows} for place, task in enumerate(head) if task}
+    merged = dict(sorted({**there, **cells}.items()))
+    lines = "\n".join(table(merged).splitlines()[:-2]) + "\n"
+    return page[: found.start()] + lines + page[found.end() :], merged
 
 
 def _passed(result: Result, limit: str) -> str:
     return "{above_passed} of {above}, {within_passed} of {within}".format(**result["gate"][limit])
 
 
-def _together(results: Sequence[Result]) -> str:
-    gates = [gate for r in results for gate in r["gate"].values()]
-    total = {key: sum(gate[key] for gate in gates) for key in gates[0]}
-    held, policies = sum(r["held"] for r in results), sum(r["policies"] for r in results)
-    errors = [r["return"]["mean_error"] for r in results]
+def _together(cells: Columns) -> str:
+    def total(row: str) -> list[int]:
+        return [
+            sum(numbers) for numbers in zip(*(map(int, NUMBER.findall(c[row])) for c in cells.values()), strict=True)
+        ]
+
+    held, policies = total(HELD)
+    above_passed, above, within_passed, within = map(sum, zip(*(total(row) for row in GATES), strict=True))
+    errors = [float(column[RETURN].partition(",")[0]) for column in cells.values()]
     return (
-        f"Together: {held} of {policies} intervals hold ({held / policies:.1%}); passed of those above "
-        "{above_passed} of {above}, of those within {within_passed} of {within}".format(**total)
-        + f" ({total['within_passed'] / max(total['within'], 1):.0%}); the return is off by "
-        f"{sum(errors) / len(errors):.1%} of its range (mean over the tasks; within 5 % on "
-        f"{sum(error <= 0.05 for error in errors)} of {len(errors)})."
+        f"Together: {held} of {policies} intervals hold ({held / policies:.1%}); passed of those above {above_passed} "
+        f"of {above}, of those within {within_passed} of {within} ({within_passed / max(within, 1):.0%}); the return "
+        f"is off by {sum(errors) / len(errors):.1f}% of its range (mean over the tasks; within 5 % on "
+        f"{sum(error <= 5 for error in errors)} of {len(errors)})."
     )
 
 

@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.any_limit_choices import reweigh
-from benchmarks.any_limit_setup import TOLD_X, VARIANTS, file_of, limits_of, unseen_of
-from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, gain, in_hindsight
+from benchmarks.any_limit_choices import reweigh, tried
+from benchmarks.any_limit_setup import POOLS, TOLD_X, VARIANTS, file_of, limits_of, parts_of, unseen_of
+from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, estimated_cell, gain, in_hindsight, judged, told_x
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.errors import TracrlError
 from tracrl.files import write_json
 from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.weighing import Opinions
+from tracrl.policies.any_limit import AnyLimitPolicy
+from tracrl.policies.base import PolicyMetadata
 
 
 def chosen(reward: float, cost: float) -> Chosen:
@@ -35,6 +37,21 @@ def test_what_calibration_trains_is_a_variant_that_was_measured() -> None:
     assert TO_CALIBRATE in [VARIANTS[name] for name in TOLD_X]
     for changes in list(VARIANTS.values())[1:]:
         TraCAny.preset("Bullet", "fast", **changes)
+
+
+def test_a_pool_holds_the_candidates_of_its_trainings(tmp_path: Path) -> None:
+    options = argparse.Namespace(out=tmp_path, inner=None)
+    metadata = PolicyMetadata("trac-any", (10.0, 10.0), (0, 10), (-1.0,), (1.0,))
+    for number, part in enumerate(parts_of("pool, eta 1")):
+        layers = {"weight0": np.full((2, 2, 1), number, np.float32), "bias0": np.zeros((2, 1, 1), np.float32)}
+        policy = AnyLimitPolicy(metadata, layers, lowest=0.0, highest=64.0)
+        policy.save(file_of(options, "BallRun", part, ".safetensors"))
+    found = tried("BallRun", "pool, eta 1", options)
+    assert list(found.x) == [50, 25, 12.5]
+    assert list(found.stacks) == ["trac-any, x 50", "trac-any, x 25", "trac-any, x 12.5"]
+    assert [stack.tensors["weight0"].max() for stack in found.stacks.values()] == [0, 1, 2]
+    for pool in POOLS.values():
+        assert [TraCAny.preset("Bullet", "fast", **VARIANTS[part]).x for part in pool.values()] == list(pool)
 
 
 def test_every_suite_is_played_at_its_own_limits_and_others() -> None:
@@ -109,3 +126,30 @@ def test_estimates_are_compared_with_what_was_played(tmp_path: Path, name: str, 
     ).save(file_of(options, "BallRun", "any", ".estimates.json"))
     said = errors(options, "BallRun", "any")
     assert said == "2 policies, off by 4.0 on average, -2.0 to +6.0; their standard errors are 2.0"
+
+
+def test_what_the_log_chose_is_told_without_the_policies(tmp_path: Path) -> None:
+    """One seed, two x: 12.5 earns more and is within a limit of 20 and 40 alone."""
+    options = argparse.Namespace(out=tmp_path)
+    estimates = Estimates(
+        names=("trac-any, x 50", "trac-any, x 12.5"),
+        limits=(10.0, 10.0),
+        seeds=(0, 0),
+        returns=np.array([100.0, 200.0]),
+        costs=np.array([4.0, 15.0]),
+        return_errors=np.ones(2),
+        cost_errors=np.ones(2),
+        ood_shares=np.zeros(2),
+        confidence=0.9,
+        data={"episodes": 30, "horizon": 100, "fingerprint": "f"},
+    )
+    estimates.save(file_of(options, "BallRun", "any x told", ".estimates.json"))
+    assert told_x(estimates) == [50, 12.5]
+    known = {"x 50, inner limit 10, seed 0": {"rewards": [0.3], "costs": [5]}}
+    file = file_of(options, "BallRun", "any x told", ".judged.json")
+    write_json(file, known)
+    assert judged(options, "BallRun", "any x told", 0.7) == [], "one of them was not played"
+    write_json(file, known | {"x 12.5, inner limit 10, seed 0": {"rewards": [0.5], "costs": [16]}})
+    found = judged(options, "BallRun", "any x told", 0.7)
+    assert [(one.x, one.reward, one.cost) for one in found] == [(50, 0.3, 0.5), (12.5, 0.5, 0.8), (12.5, 0.5, 0.4)]
+    assert estimated_cell("BallRun", estimates, 0.7).endswith("/ 0.51 (3 of 3)")

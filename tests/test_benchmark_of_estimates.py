@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.estimates import against, compare, rank_correlation, rightly_ordered, stacks
-from benchmarks.estimates_table import table
+from benchmarks.estimates import against, compare, kept, rank_correlation, rightly_ordered, stacks, write
+from benchmarks.estimates_table import Result, columns, on_page, table
 from tracrl.evaluation.scores import Scores
 
 
@@ -29,10 +29,12 @@ def test_pairs_that_truly_tie_are_not_asked_for() -> None:
     assert rightly_ordered(np.zeros(4), costs, unsure) == 0.5
 
 
-def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
+COSTS, SAID = np.array([0.0, 15.0, 30.0]), np.array([0.0, 12.0, 30.0])
+
+
+def measured(tmp_path: Path) -> Result:
     """Three policies that cost 0, 15 and 30 are estimated to cost 0, 12 and 30, the middle one too low."""
-    costs = np.array([0.0, 15.0, 30.0])
-    said = np.array([0.0, 12.0, 30.0])
+    costs, said = COSTS, SAID
     values = np.stack([np.arange(3.0), said], axis=1)
     logged = np.stack([np.zeros(30), np.linspace(0, 29, 30)], axis=1)
     (tmp_path / "T" / "bc-all").mkdir(parents=True)
@@ -56,11 +58,41 @@ def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
     returns, rows = (np.repeat(one[:, None], 4, axis=1) for one in (np.arange(3.0), costs))
     truth = Scores(None, (20.0,) * 3, (0, 1, 2), returns, rows, np.full((3, 4), 9))
     truth.save(tmp_path / "T" / "bc-all" / "truth.json")
-    result = compare("T", tmp_path)
+    return compare("T", tmp_path)
+
+
+def test_the_table_says_what_the_gate_did(tmp_path: Path) -> None:
+    result = measured(tmp_path)
     assert result["held"] == 2, "12 without an error does not hold 15"
-    assert result["cost"] == {**against(said, costs), "rightly_ordered": 1.0}
-    lines = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in table([result]).splitlines()[2:-2]}
+    assert result["cost"] == {**against(SAID, COSTS), "rightly_ordered": 1.0}
+    lines = {
+        line.split("|")[1].strip(): line.split("|")[2].strip() for line in table(columns([result])).splitlines()[2:-2]
+    }
     assert lines["gate at 10: passed of those truly above, within"] == "0 of 2, 1 of 1"
     assert lines["gate at 20"] == "0 of 1, 2 of 2"
     assert lines["mean error of cost; true mean, estimated"] == "1.0; 15.0, 14.0"
-    assert "passed of those above 0 of 3, of those within 6 of 6 (100%); the return is off by 0.0%" in table([result])
+    assert "passed of those above 0 of 3, of those within 6 of 6 (100%); the return is off by 0.0%" in table(
+        columns([result])
+    )
+
+
+def test_what_is_there_of_other_tasks_stays(tmp_path: Path) -> None:
+    """In the CSV line by line, in the table column by column; and the totals are those of all."""
+    result = measured(tmp_path)
+    other = {**result, "task": "S", "held": 3, "seconds": 7.0}
+    write([other, result], tmp_path / "all.csv")
+    before = (tmp_path / "all.csv").read_text()
+    (found,) = kept(tmp_path / "all.csv", ["T"])
+    assert found["cost"]["rank_correlation"] == 1
+    write([found, result], tmp_path / "all.csv")
+    assert (tmp_path / "all.csv").read_text() == before
+    assert kept(tmp_path / "none.csv", ["T"]) == []
+    old = table(columns([other, {**result, "held": 0}])).splitlines()[:-2]
+    page = "\n".join(["Text.", "", *old, "", "| a | b |", ""])
+    page, cells = on_page(page, columns([result]))
+    new = "\n".join(table(columns([other, result])).splitlines()[:-2])
+    assert page == f"Text.\n\n{new}\n\n| a | b |\n"
+    assert "Together: 5 of 6 intervals hold" in table(cells)
+    assert "passed of those above 0 of 6, of those within 12 of 12" in table(cells)
+    with pytest.raises(ValueError, match="no table of estimates"):
+        on_page("| a | b |\n", cells)

@@ -117,17 +117,27 @@ def effort_on(device: str) -> Effort:
 
 def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], confidence: float = 0.9) -> Calibration:
     """An inner limit (and x) for each wanted limit and seed, from estimates of the candidates' stacks."""
-    check_confidence(confidence)
-    bounds, returns = estimates.cost_bounds(confidence), estimates.return_bounds(confidence)
     stacks = list(given.stacks.values())
     plain = stacks[0].plain().joined_with([stack.plain() for stack in stacks[1:]])
     x = [x for x, stack in zip(given.x, stacks, strict=True) for _ in range(len(stack))]
+    places, choices = choices_from(estimates, x, limits, confidence)
+    policy = plain[places].at([choice.limit for choice in choices])
+    return Calibration(policy, tuple(choices), confidence, estimates.notes)
+
+
+def choices_from(
+    estimates: Estimates, x: Sequence[float | None], limits: Sequence[float], confidence: float
+) -> tuple[list[int], list[Choice]]:
+    """The places of those that are chosen, and the choices; ``x`` is that of each estimated policy, the most careful
+    first. Needs the estimates alone."""
+    check_confidence(confidence)
+    bounds, returns = estimates.cost_bounds(confidence), estimates.return_bounds(confidence)
     choices, places = [], []
     for limit in limits:
         within = estimates.shown(limit, confidence)
         for seed in dict.fromkeys(estimates.seeds):
             mine = [i for i, its in enumerate(estimates.seeds) if its == seed]
-            careful = min((i for i in mine if i < len(stacks[0])), key=lambda i: abs(estimates.limits[i] - limit))
+            careful = min((i for i in mine if x[i] == x[0]), key=lambda i: abs(estimates.limits[i] - limit))
             shown = [i for i in mine if within[i]]
             likely = [i for i in mine if estimates.costs[i] <= min(estimates.costs[careful], limit)]
             if shown or likely:
@@ -147,5 +157,4 @@ def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], 
                 )
             )
             places.append(best)
-    chosen = plain[places].at([choice.limit for choice in choices])
-    return Calibration(chosen, tuple(choices), confidence, estimates.notes)
+    return places, choices
