@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from tracrl.methods.cdt import CDT
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 from tracrl.methods.trac_any import TraCAny
+from tracrl.nets import random
+from tracrl.nets.stacked import StackedMLP
 from tracrl.train import graphs
 from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
@@ -25,6 +28,9 @@ ANY = TraCAny(
     batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
 )
 TOLD_X = replace(ANY, least_x=10.0)
+WIDE = replace(TRAC, hidden=(64, 128))
+"""sizes that the kernels of a network take"""
+WIDE_ANY = replace(ANY, hidden=(64, 128))
 FUSED = CDT(batch_size=8, context=4, width=32, layers=2, heads=2, dropout=0.1, warmup=1, lr=1e-3)
 """sizes that the kernel of attention takes"""
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
@@ -87,3 +93,58 @@ def test_bf16_products_stay_near_the_full_ones() -> None:
             results.append(stack.update()["loss"].cpu().numpy())
     assert np.allclose(*results, rtol=2e-2, atol=1e-2)
     assert not np.array_equal(*results)
+
+
+def losses(stack: Stack, updates: int) -> np.ndarray:
+    return torch.stack([stack.update()["loss"] for _ in range(updates)]).cpu().numpy()
+
+
+@pytest.mark.parametrize("method", [WIDE, WIDE_ANY], ids=label)
+def test_networks_in_one_kernel_train_the_same_runs(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cloning and classification, compiled and recorded; both forms round to bfloat16, in different places."""
+    data, results = make_small_data(), []
+    for fused in (True, False):
+        if not fused:
+            monkeypatch.setattr(StackedMLP, "fuse", lambda self: None)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*not used on this GPU.*")
+            stack = Stack(method, data, RUNS, torch.device("cuda"), precision="bfloat16")
+        with stack:
+            (learner,) = stack.learners
+            assert (learner.network.fused is not None) == fused  # type: ignore[union-attr]
+            results.append(losses(stack, 6))
+    assert np.allclose(*results, rtol=2e-2, atol=1e-2)
+    assert not np.array_equal(*results)
+
+
+def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, results = make_small_data(), []
+    segment = int(data.lengths.max()) * sum(WIDE.hidden)
+    monkeypatch.setattr(stacks, "GPU_BF16_ACTIVATIONS", 2 * segment * len(RUNS))
+    for uncut in (WIDE.batch_size * segment, 0):
+        monkeypatch.setattr(stacks, "UNCUT_ACTIVATIONS", uncut)
+        with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+            results.append(losses(stack, 6))
+    assert np.allclose(*results, rtol=1e-2, atol=2e-3)
+
+
+def test_a_resumed_training_in_one_kernel_is_the_whole_one() -> None:
+    data = make_small_data()
+    with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+        whole = losses(stack, 6)
+    with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+        stack.update(4)
+        state = stack.state()
+    with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+        stack.restore(state, 4)
+        assert np.allclose(losses(stack, 2), whole[4:], rtol=1e-5, atol=1e-6)
+
+
+def test_bytes_drawn_on_a_gpu_are_those_of_a_cpu() -> None:
+    device = torch.device("cuda")
+    random.draw_by_kernel(device)
+    assert random._kernel is not None
+    key = random.keys(torch.tensor([1, 2]), torch.tensor(3), 4)
+    for count, first in ((13, 0), (4096, 5)):
+        drawn = random.random_bytes(key.to(device), count, torch.tensor(first, device=device))
+        assert torch.equal(drawn.cpu(), random.random_bytes(key, count, first))

@@ -6,6 +6,7 @@ A network of the stack sees only its own slice of weights, so each of them is ex
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, cast
 
@@ -18,8 +19,12 @@ from tracrl.nets.dropout import compiled_kernel, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
+Fused = Callable[[Tensor, Sequence[tuple[Tensor, Tensor]], Sequence[Tensor], int, Tensor], Tensor]
 PRODUCTS, ROWS_OF_A_PART = 32, 1024
 """of gradients of weights on a GPU: enough products for its processors, of at least so many rows each"""
+TRIED_ROWS, FUSED_TOLERANCE = 256, 0.05
+"""of what fused kernels are tried on, and how far their results may be from the plain form's, relative to the largest:
+both round to the eight bits of bfloat16, in different places"""
 
 
 class StackedLinear(nn.Module):
@@ -83,6 +88,46 @@ class StackedMLP(nn.Module):
         self.threads: int | None = None
         """that share its rows out on a CPU; None: as many as torch would use"""
         self.dropped = round(dropout * 256)
+        self.fused: Fused | None = None
+        """the whole network with dropout in one kernel each way, where there is one (:meth:`fuse`)"""
+
+    def fuse(self) -> None:
+        """On a GPU with products in bfloat16: kernels of our own, where Triton is there and the sizes fit.
+
+        Before they are used they are tried: where they do not compile, or compute something else than the plain form
+        does, that is said and the plain form stays.
+        """
+        try:
+            from tracrl.nets.fused import fits, fused_mlp
+        except ImportError:
+            return
+        sizes = [self.layers[0].weight.shape[-2], *(layer.weight.shape[-1] for layer in self.layers)]
+        if self.members is not None or self.hidden != "relu" or self.dropped == 0 or not fits(sizes):
+            return
+        plain = self._tried()
+        self.fused = fused_mlp
+        try:
+            wrong = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(self._tried(), plain, strict=True))
+            problem = None if wrong < FUSED_TOLERANCE else f"their results differ by {wrong:.2g}"
+        except Exception as error:  # whatever a compiler says
+            problem = f"{type(error).__name__}: {error}"
+        if problem is not None:
+            self.fused = None
+            warnings.warn(f"The fused kernels of the network are not used on this GPU: {problem}", stacklevel=2)
+
+    def _tried(self) -> list[Tensor]:
+        """The network's result on a few made-up rows with dropout, and the gradients of its parameters."""
+        weight = self.layers[0].weight
+        runs, inputs, device = len(weight), weight.shape[1], weight.device
+        x = (
+            torch.randn(1, TRIED_ROWS, inputs, generator=torch.Generator().manual_seed(0))
+            .to(device)
+            .expand(runs, -1, -1)
+        )
+        seeds = torch.arange(runs, device=device)
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            result = self(x.bfloat16(), lambda stream: random.keys(seeds, seeds[0], stream))
+        return [result.detach(), *torch.autograd.grad(result.square().sum(), list(self.parameters()))]
 
     def forward(
         self,
@@ -106,6 +151,12 @@ class StackedMLP(nn.Module):
             if kernel is not None and self.members is None:
                 keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
                 return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel, int(first_row)))
+        if self.fused is not None and mask_key is not None and not frozen and torch.is_autocast_enabled("cuda"):
+            keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
+            first = first_row if isinstance(first_row, Tensor) else torch.full((), first_row, device=x.device)
+            layers = [(layer.weight, layer.bias) for layer in self.layers]
+            result = self.fused(x.bfloat16(), layers, keys, self.dropped, first)
+            return result if self.output is None else self.output(result)
         scale = 1.0
         if self.members is not None:
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)
