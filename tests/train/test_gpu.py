@@ -28,9 +28,9 @@ ANY = TraCAny(
     batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
 )
 TOLD_X = replace(ANY, least_x=10.0)
-WIDE = replace(TRAC, hidden=(64, 128))
-"""sizes that the kernels of a network take"""
-WIDE_ANY = replace(ANY, hidden=(64, 128))
+WIDE = replace(TRAC, hidden=(64, 128), bc_lr=1e-3, lr=1e-3)
+"""sizes that the kernels of a network take; slow, so that what is rounded does not grow from update to update"""
+WIDE_ANY = replace(ANY, hidden=(64, 128), bc_lr=1e-3, lr=1e-3)
 FUSED = CDT(batch_size=8, context=4, width=32, layers=2, heads=2, dropout=0.1, warmup=1, lr=1e-3)
 """sizes that the kernel of attention takes"""
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
