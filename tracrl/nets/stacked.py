@@ -107,7 +107,8 @@ class StackedMLP(nn.Module):
         plain = self._tried()
         self.fused = fused_mlp
         try:
-            wrong = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(self._tried(), plain, strict=True))
+            pairs = zip(self._tried(), plain, strict=True)
+            wrong = float(torch.stack([(a - b).abs().max() / b.abs().max() for a, b in pairs]).max())  # NaN stays NaN
             problem = None if wrong < FUSED_TOLERANCE else f"their results differ by {wrong:.2g}"
         except Exception as error:  # whatever a compiler says
             problem = f"{type(error).__name__}: {error}"
@@ -119,11 +120,7 @@ class StackedMLP(nn.Module):
         """The network's result on a few made-up rows with dropout, and the gradients of its parameters."""
         weight = self.layers[0].weight
         runs, inputs, device = len(weight), weight.shape[1], weight.device
-        x = (
-            torch.randn(1, TRIED_ROWS, inputs, generator=torch.Generator().manual_seed(0))
-            .to(device)
-            .expand(runs, -1, -1)
-        )
+        x = torch.randn(runs, TRIED_ROWS, inputs, generator=torch.Generator().manual_seed(0)).to(device)
         seeds = torch.arange(runs, device=device)
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             result = self(x.bfloat16(), lambda stream: random.keys(seeds, seeds[0], stream))
@@ -151,7 +148,7 @@ class StackedMLP(nn.Module):
             if kernel is not None and self.members is None:
                 keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
                 return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel, int(first_row)))
-        if self.fused is not None and mask_key is not None and not frozen and torch.is_autocast_enabled("cuda"):
+        if self.fused is not None and mask_key is not None and not frozen and torch.is_autocast_enabled(x.device.type):
             keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
             first = first_row if isinstance(first_row, Tensor) else torch.full((), first_row, device=x.device)
             layers = [(layer.weight, layer.bias) for layer in self.layers]
