@@ -25,8 +25,9 @@ from torch.nn.functional import pad
 
 from tracrl.nets.kernels import drawn, kept
 
-ROWS, UNITS, INPUTS = 128, 64, 64
-"""of a block, of a piece of a hidden layer, and the most columns of the input that are multiplied at once"""
+ROWS, UNITS, INPUTS = 128, 64, 128
+"""of a block, of a piece of a hidden layer, and the most columns of the input that are kept beside: of more, half as
+many are read at a time, again for every piece"""
 FORWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
 BACKWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
 PRODUCTS, ROWS_OF_A_PART = 96, 512
@@ -64,7 +65,7 @@ def _forward(
             hidden = tl.dot(x_0, tl.load(at, mask=(column < inputs)[:, None], other=0.0))
         else:
             hidden = tl.zeros((at_once, piece), tl.float32)
-            for i in tl.static_range(0, inputs, columns):
+            for i in range(0, inputs, columns):
                 there = i + column < inputs
                 x_i = tl.load(x + place * inputs + i + column[None, :], mask=inside & there[None, :], other=0.0)
                 hidden = tl.dot(x_i, tl.load(at + i * first, mask=there[:, None], other=0.0), hidden)
@@ -139,7 +140,7 @@ def _mlp(
     _forward[(triton.cdiv(rows, ROWS), runs)](
         x, weights[0], bias_1, weights[1], bias_2, weights[2], bias_3, draws, hidden_1, hidden_2, out,
         runs, rows, threshold, inputs, first, second, outputs,
-        ROWS, UNITS, min(INPUTS, _side(inputs)), _side(outputs), **FORWARD,
+        ROWS, UNITS, _side(inputs) if inputs <= INPUTS else INPUTS // 2, _side(outputs), **FORWARD,
     )  # fmt: skip
     return out, hidden_1, hidden_2
 
