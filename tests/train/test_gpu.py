@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +16,14 @@ from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 from tracrl.methods.trac_any import TraCAny
 from tracrl.nets import random
-from tracrl.nets.stacked import StackedMLP
 from tracrl.train import graphs
 from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
+    pytest.mark.filterwarnings("error:TRACRL_FUSED is 1"),  # kernels that are asked for must be used
+]
 TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, bc_lr=1e-2, lr=1e-2, warmup=1)
 ANY = TraCAny(
     batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
@@ -38,8 +39,16 @@ BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However short a training is."""
+    """However short a training is; as users have it, without the kernels that are to be asked for."""
     monkeypatch.setattr(graphs, "COMPILED_FROM", 0)
+    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    monkeypatch.setattr(random, "_kernel", None)
+
+
+@pytest.fixture
+def asked_for(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels that are off by default."""
+    monkeypatch.setenv("TRACRL_FUSED", "1")
 
 
 @pytest.mark.parametrize("method", [BC, FUSED], ids=label)
@@ -55,6 +64,18 @@ def test_compiled_parts_train_the_same_runs(method: Method, monkeypatch: pytest.
 
 @pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, FUSED, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
+    same_runs_on_both(method)
+    assert random._kernel is None
+
+
+@pytest.mark.usefixtures("asked_for")
+@pytest.mark.parametrize("method", [TRAC, FUSED], ids=label)
+def test_a_gpu_whose_kernel_draws_trains_the_same_runs_as_a_cpu(method: Method) -> None:
+    same_runs_on_both(method)
+    assert random._kernel is not None
+
+
+def same_runs_on_both(method: Method) -> None:
     data = make_small_data()
     observation = data.observations[0]
     losses, actions = [], []
@@ -104,19 +125,17 @@ def test_networks_in_one_kernel_train_the_same_runs(method: Method, monkeypatch:
     """Cloning and classification, compiled and recorded; both forms round to bfloat16, in different places."""
     data, results = make_small_data(), []
     for fused in (True, False):
-        if not fused:
-            monkeypatch.setattr(StackedMLP, "fuse", lambda self: None)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*not used on this GPU.*")
-            stack = Stack(method, data, RUNS, torch.device("cuda"), precision="bfloat16")
-        with stack:
+        monkeypatch.setenv("TRACRL_FUSED", "1" if fused else "0")
+        with Stack(method, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
             (learner,) = stack.learners
             assert (learner.network.fused is not None) == fused  # type: ignore[union-attr]
+            assert (random._kernel is not None) == fused
             results.append(losses(stack, 6))
     assert np.allclose(*results, rtol=2e-2, atol=1e-2)
     assert not np.array_equal(*results)
 
 
+@pytest.mark.usefixtures("asked_for")
 def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     data, results = make_small_data(), []
     segment = int(data.lengths.max()) * sum(WIDE.hidden)
@@ -128,6 +147,7 @@ def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypa
     assert np.allclose(*results, rtol=1e-2, atol=2e-3)
 
 
+@pytest.mark.usefixtures("asked_for")
 def test_a_resumed_training_in_one_kernel_is_the_whole_one() -> None:
     data = make_small_data()
     with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
@@ -140,6 +160,7 @@ def test_a_resumed_training_in_one_kernel_is_the_whole_one() -> None:
         assert np.allclose(losses(stack, 2), whole[4:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("asked_for")
 def test_bytes_drawn_on_a_gpu_are_those_of_a_cpu() -> None:
     device = torch.device("cuda")
     random.draw_by_kernel(device)

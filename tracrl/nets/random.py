@@ -6,11 +6,12 @@ interruption, because they depend on its own seed and the step alone; a checkpoi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from tracrl.nets import fusing
 
 # Constants of splitmix64 (Steele, Lea and Flood 2014), as signed 64-bit integers: PyTorch's products wrap around.
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -22,30 +23,32 @@ Position = int | Tensor
 
 
 _kernel: Callable[[Tensor, Tensor, int], Tensor] | None = None
-"""(keys, first, words) → bytes on a GPU, where there is one (:func:`draw_by_kernel`)"""
+"""(keys, first, words) → bytes on a GPU, where one is wanted (:func:`draw_by_kernel`)"""
 
 
 def draw_by_kernel(device: torch.device) -> None:
-    """From now on draw bytes on a GPU by a kernel of our own, where Triton is there and gives the same bits."""
+    """From now on draw bytes on a GPU by a kernel of our own, where that is wanted (:func:`tracrl.nets.fusing.wanted`),
+    Triton is there, and it gives the same bits."""
     global _kernel  # noqa: PLW0603 - of the process: there is one Triton
+    if not fusing.wanted():
+        _kernel = None
+        return
     if _kernel is not None:
         return
+    key = keys(torch.arange(2, device=device), torch.tensor(1, device=device), 2)
+    problem: object = None
     try:
         from tracrl.nets.kernels import random_bytes as by_kernel
-    except ImportError:
-        return
-    key = keys(torch.arange(2, device=device), torch.tensor(1, device=device), 2)
-    try:
-        same = torch.equal(
-            by_kernel(key, torch.tensor(3, device=device), 100), random_bytes(key, 800, 3).to(torch.uint8)
-        )
-        problem = None if same else "its bits are others"
-    except Exception as error:  # whatever a compiler says
-        problem = f"{type(error).__name__}: {error}"
+
+        drawn = by_kernel(key, torch.tensor(3, device=device), 100)
+        if not torch.equal(drawn, random_bytes(key, 800, 3).to(torch.uint8)):
+            problem = "its bits are others"
+    except Exception as error:  # no Triton, or whatever a compiler says
+        problem = error
     if problem is None:
         _kernel = by_kernel
     else:
-        warnings.warn(f"The kernel of random numbers is not used on this GPU: {problem}", stacklevel=2)
+        fusing.left_out("the kernel of random numbers is", problem)
 
 
 def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:

@@ -6,14 +6,13 @@ A network of the stack sees only its own slice of weights, so each of them is ex
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from tracrl.nets import random
+from tracrl.nets import fusing, random
 from tracrl.nets.blocks import Masks, blocked_mlp
 from tracrl.nets.dropout import compiled_kernel, relu_dropout
 
@@ -25,6 +24,7 @@ PRODUCTS, ROWS_OF_A_PART = 32, 1024
 TRIED_ROWS, FUSED_TOLERANCE = 256, 0.05
 """of what fused kernels are tried on, and how far their results may be from the plain form's, relative to the largest:
 both round to the eight bits of bfloat16, in different places"""
+FUSED_KERNELS = "the fused kernels of the network are"
 
 
 class StackedLinear(nn.Module):
@@ -89,32 +89,37 @@ class StackedMLP(nn.Module):
         """that share its rows out on a CPU; None: as many as torch would use"""
         self.dropped = round(dropout * 256)
         self.fused: Fused | None = None
-        """the whole network with dropout in one kernel each way, where there is one (:meth:`fuse`)"""
+        """the whole network with dropout in one kernel each way, where that is wanted (:meth:`fuse`)"""
 
     def fuse(self) -> None:
-        """On a GPU with products in bfloat16: kernels of our own, where Triton is there and the sizes fit.
+        """On a GPU with products in bfloat16: kernels of our own, where they are wanted
+        (:func:`tracrl.nets.fusing.wanted`) and the sizes fit.
 
-        Before they are used they are tried: where they do not compile, or compute something else than the plain form
-        does, that is said and the plain form stays.
+        Before they are used they are tried: where there is no Triton, or they do not compile, or compute something else
+        than the plain form does, that is said and the plain form stays.
         """
+        if not fusing.wanted():
+            return
         try:
             from tracrl.nets.fused import fits, fused_mlp
-        except ImportError:
-            return
+        except ImportError as error:
+            return fusing.left_out(FUSED_KERNELS, error)
         sizes = [self.layers[0].weight.shape[-2], *(layer.weight.shape[-1] for layer in self.layers)]
         if self.members is not None or self.hidden != "relu" or self.dropped == 0 or not fits(sizes):
             return
         plain = self._tried()
         self.fused = fused_mlp
+        problem: object = None
         try:
             pairs = zip(self._tried(), plain, strict=True)
             wrong = float(torch.stack([(a - b).abs().max() / b.abs().max() for a, b in pairs]).max())  # NaN stays NaN
-            problem = None if wrong < FUSED_TOLERANCE else f"their results differ by {wrong:.2g}"
+            if not wrong < FUSED_TOLERANCE:
+                problem = f"their results differ by {wrong:.2g}"
         except Exception as error:  # whatever a compiler says
-            problem = f"{type(error).__name__}: {error}"
+            problem = error
         if problem is not None:
             self.fused = None
-            warnings.warn(f"The fused kernels of the network are not used on this GPU: {problem}", stacklevel=2)
+            fusing.left_out(FUSED_KERNELS, problem)
 
     def _tried(self) -> list[Tensor]:
         """The network's result on a few made-up rows with dropout, and the gradients of its parameters."""
