@@ -16,6 +16,7 @@ from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 from tracrl.methods.trac_any import TraCAny
 from tracrl.nets import random
+from tracrl.nets.stacked import StackedMLP, generators
 from tracrl.train import graphs
 from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
@@ -118,6 +119,14 @@ def test_bf16_products_stay_near_the_full_ones() -> None:
 
 def losses(stack: Stack, updates: int) -> np.ndarray:
     return torch.stack([stack.update()["loss"] for _ in range(updates)]).cpu().numpy()
+
+
+@pytest.mark.usefixtures("asked_for")
+@pytest.mark.parametrize("inputs", [7, 60, 260])
+def test_kernels_of_a_network_pass_their_trial_at_the_sizes_of_tasks(inputs: int) -> None:
+    network = StackedMLP(generators([0, 10]), (inputs, 256, 256, 8), output=torch.tanh, dropout=0.25).cuda()
+    network.fuse()
+    assert network.fused is not None
 
 
 @pytest.mark.parametrize("method", [WIDE, WIDE_ANY], ids=label)
