@@ -60,6 +60,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.methods and not options.reference:
         parser.error("--reference is needed for --methods")
+    if options.fused and options.device == "cpu":
+        parser.error("--fused is of a GPU")
     options.out.mkdir(parents=True, exist_ok=True)
     for old in (*options.out.glob("*.turn"), *options.out.glob("*.ready"), *options.out.glob("*.json")):
         old.unlink()

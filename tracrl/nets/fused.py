@@ -7,7 +7,8 @@ are written once, for the way back. That way another kernel reads them once, as 
 layers' slopes; what is left are the products that give the weights' gradients.
 
 Masks are those of :func:`tracrl.nets.dropout.relu_dropout`, whose plain form this is held to in
-tests/nets/test_kernels.py, by Triton's interpreter, and in tests/train/test_gpu.py.
+tests/nets/test_kernels.py, by Triton's interpreter, and in tests/train/test_gpu.py. Used where
+:func:`tracrl.nets.fusing.wanted`.
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, no-untyped-def"
