@@ -52,15 +52,25 @@ def wait_for_turn(turn: Path | None) -> None:
             time.sleep(0.05)
 
 
-def in_turn(commands: Mapping[str, Sequence[str]], out: Path, end: float, after: Callable[[], None]) -> None:
+def in_turn(
+    commands: Mapping[str, Sequence[str]],
+    out: Path,
+    end: float,
+    after: Callable[[], None],
+    variables: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
     """Start Python with these arguments, all at once; when all are ready, or at ``end``, each that is has its turn.
 
     ``out/NAME.ready`` says that a process has compiled, ``out/NAME.turn`` tells it to measure; ``after`` each that did.
+    ``variables``: name → what its process has in its environment beside ours.
     """
     started = {}
     for name, command in commands.items():
         text = (out / f"{name}.txt").open("w")
-        started[name] = subprocess.Popen([sys.executable, "-m", *command], stdout=text, stderr=subprocess.STDOUT)
+        own = {**os.environ, **(variables or {}).get(name, {})}
+        started[name] = subprocess.Popen(
+            [sys.executable, "-m", *command], stdout=text, stderr=subprocess.STDOUT, env=own
+        )
     waiting = dict(started)
     try:
         while waiting:

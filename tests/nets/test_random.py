@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 import torch
 
 from tracrl.nets import random
@@ -78,3 +82,44 @@ def test_keys_by_hand_are_the_same() -> None:
     for step, stream in ((0, 0), (7, 1000), (10**9, 3)):
         expected = random.keys(torch.tensor(seeds), torch.tensor(step), stream)
         assert torch.equal(random.keys_by_hand(seeds, step, stream), expected)
+
+
+def test_a_kernel_that_draws_other_bytes_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def same(key: torch.Tensor, first: torch.Tensor, words: int) -> torch.Tensor:
+        return random.random_bytes(key, 8 * words, first)
+
+    def others(key: torch.Tensor, first: torch.Tensor, words: int) -> torch.Tensor:
+        return same(key, first + 1, words)
+
+    monkeypatch.setenv("TRACRL_FUSED", "1")
+    monkeypatch.setattr(random, "_kernel", None)
+    for kernel in (others, same):
+        monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", SimpleNamespace(random_bytes=kernel))
+        if kernel is others:
+            with pytest.warns(UserWarning, match="not used: its bits are others"):
+                random.draw_by_kernel(torch.device("cpu"))
+            assert random._kernel is None
+        else:
+            random.draw_by_kernel(torch.device("cpu"))
+            assert random._kernel is same
+
+
+def test_a_kernel_that_cannot_be_there_is_missed_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACRL_FUSED", "1")
+    monkeypatch.setattr(random, "_kernel", None)
+    monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", None)
+    with pytest.warns(UserWarning, match="TRACRL_FUSED is 1, but .* not used: ModuleNotFoundError"):
+        random.draw_by_kernel(torch.device("cpu"))
+    assert random._kernel is None
+
+
+@pytest.mark.parametrize("said", [None, "", "0"])
+def test_no_kernel_draws_unless_it_is_asked_for(said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that an earlier training of the process did ask for."""
+    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    if said is not None:
+        monkeypatch.setenv("TRACRL_FUSED", said)
+    monkeypatch.setattr(random, "_kernel", lambda key, first, words: key)
+    monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", None)  # must not even be looked for
+    random.draw_by_kernel(torch.device("cpu"))
+    assert random._kernel is None

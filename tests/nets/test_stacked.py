@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tracrl.nets import dropout, random
 from tracrl.nets import stacked as stacked_module
@@ -92,3 +96,47 @@ def test_in_blocks_with_dropout_it_is_the_plain_network(units: int, monkeypatch:
     monkeypatch.setattr(dropout, "compiled_kernel", lambda: None)
     for fast, plain in zip(blocked, result(), strict=True):
         assert torch.allclose(fast, plain, atol=1e-4, rtol=1e-4)
+
+
+def not_compiled(*_: object) -> Tensor:
+    raise RuntimeError("out of registers")
+
+
+def wrong(x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], *_: object) -> Tensor:
+    for weight, bias in layers:  # neither ReLU nor dropout
+        x = x.float() @ weight + bias
+    return x.float()
+
+
+@pytest.mark.parametrize(("kernel", "said"), [(not_compiled, "out of registers"), (wrong, "differ")])
+def test_kernels_that_fail_or_are_wrong_are_not_used(
+    kernel: Callable[..., Tensor], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACRL_FUSED", "1")
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", SimpleNamespace(fits=lambda _: True, fused_mlp=kernel))
+    network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
+    with pytest.warns(UserWarning, match=f"not used: .*{said}"):
+        network.fuse()
+    assert network.fused is None
+
+
+def test_kernels_that_cannot_be_there_are_missed_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACRL_FUSED", "1")
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", None)
+    network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
+    with pytest.warns(UserWarning, match="TRACRL_FUSED is 1, but .* not used: ModuleNotFoundError"):
+        network.fuse()
+    assert network.fused is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("said", [None, "", "0"])
+def test_nothing_is_fused_unless_it_is_asked_for(said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are not even tried: these would say that they failed."""
+    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    if said is not None:
+        monkeypatch.setenv("TRACRL_FUSED", said)
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", SimpleNamespace(fits=lambda _: True, fused_mlp=not_compiled))
+    network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
+    network.fuse()
+    assert network.fused is None

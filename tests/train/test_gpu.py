@@ -15,16 +15,24 @@ from tracrl.methods.cdt import CDT
 from tracrl.methods.method import Method
 from tracrl.methods.trac import TraC
 from tracrl.methods.trac_any import TraCAny
+from tracrl.nets import random
+from tracrl.nets.stacked import StackedMLP, generators
 from tracrl.train import graphs
 from tracrl.train import stack as stacks
 from tracrl.train.stack import Stack
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
+    pytest.mark.filterwarnings("error:TRACRL_FUSED is 1"),  # kernels that are asked for must be used
+]
 TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, bc_lr=1e-2, lr=1e-2, warmup=1)
 ANY = TraCAny(
     batch_size=8, hidden=(16, 16), clone_updates=2, updates=6, rounds=2, bc_lr=1e-2, lr=1e-2, warmup=1, label_limits=5
 )
 TOLD_X = replace(ANY, least_x=10.0)
+WIDE = replace(TRAC, hidden=(64, 128), bc_lr=1e-3, lr=1e-3)
+"""sizes that the kernels of a network take; slow, so that what is rounded does not grow from update to update"""
+WIDE_ANY = replace(ANY, hidden=(64, 128), bc_lr=1e-3, lr=1e-3)
 FUSED = CDT(batch_size=8, context=4, width=32, layers=2, heads=2, dropout=0.1, warmup=1, lr=1e-3)
 """sizes that the kernel of attention takes"""
 BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
@@ -32,8 +40,16 @@ BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However short a training is."""
+    """However short a training is; as users have it, without the kernels that are to be asked for."""
     monkeypatch.setattr(graphs, "COMPILED_FROM", 0)
+    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    monkeypatch.setattr(random, "_kernel", None)
+
+
+@pytest.fixture
+def asked_for(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels that are off by default."""
+    monkeypatch.setenv("TRACRL_FUSED", "1")
 
 
 @pytest.mark.parametrize("method", [BC, FUSED], ids=label)
@@ -49,6 +65,18 @@ def test_compiled_parts_train_the_same_runs(method: Method, monkeypatch: pytest.
 
 @pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, FUSED, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
+    same_runs_on_both(method)
+    assert random._kernel is None
+
+
+@pytest.mark.usefixtures("asked_for")
+@pytest.mark.parametrize("method", [TRAC, FUSED], ids=label)
+def test_a_gpu_whose_kernel_draws_trains_the_same_runs_as_a_cpu(method: Method) -> None:
+    same_runs_on_both(method)
+    assert random._kernel is not None
+
+
+def same_runs_on_both(method: Method) -> None:
     data = make_small_data()
     observation = data.observations[0]
     losses, actions = [], []
@@ -87,3 +115,66 @@ def test_bf16_products_stay_near_the_full_ones() -> None:
             results.append(stack.update()["loss"].cpu().numpy())
     assert np.allclose(*results, rtol=2e-2, atol=1e-2)
     assert not np.array_equal(*results)
+
+
+def losses(stack: Stack, updates: int) -> np.ndarray:
+    return torch.stack([stack.update()["loss"] for _ in range(updates)]).cpu().numpy()
+
+
+@pytest.mark.usefixtures("asked_for")
+@pytest.mark.parametrize("inputs", [7, 60, 260])
+def test_kernels_of_a_network_pass_their_trial_at_the_sizes_of_tasks(inputs: int) -> None:
+    network = StackedMLP(generators([0, 10]), (inputs, 256, 256, 8), output=torch.tanh, dropout=0.25).cuda()
+    network.fuse()
+    assert network.fused is not None
+
+
+@pytest.mark.parametrize("method", [WIDE, WIDE_ANY], ids=label)
+def test_networks_in_one_kernel_train_the_same_runs(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cloning and classification, compiled and recorded; both forms round to bfloat16, in different places."""
+    data, results = make_small_data(), []
+    for fused in (True, False):
+        monkeypatch.setenv("TRACRL_FUSED", "1" if fused else "0")
+        with Stack(method, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+            (learner,) = stack.learners
+            assert (learner.network.fused is not None) == fused  # type: ignore[union-attr]
+            assert (random._kernel is not None) == fused
+            results.append(losses(stack, 6))
+    assert np.allclose(*results, rtol=2e-2, atol=1e-2)
+    assert not np.array_equal(*results)
+
+
+@pytest.mark.usefixtures("asked_for")
+def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, results = make_small_data(), []
+    segment = int(data.lengths.max()) * sum(WIDE.hidden)
+    monkeypatch.setattr(stacks, "GPU_BF16_ACTIVATIONS", 2 * segment * len(RUNS))
+    for uncut in (WIDE.batch_size * segment, 0):
+        monkeypatch.setattr(stacks, "UNCUT_ACTIVATIONS", uncut)
+        with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+            results.append(losses(stack, 6))
+    assert np.allclose(*results, rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.usefixtures("asked_for")
+def test_a_resumed_training_in_one_kernel_is_the_whole_one() -> None:
+    data = make_small_data()
+    with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+        whole = losses(stack, 6)
+    with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+        stack.update(4)
+        state = stack.state()
+    with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+        stack.restore(state, 4)
+        assert np.allclose(losses(stack, 2), whole[4:], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("asked_for")
+def test_bytes_drawn_on_a_gpu_are_those_of_a_cpu() -> None:
+    device = torch.device("cuda")
+    random.draw_by_kernel(device)
+    assert random._kernel is not None
+    key = random.keys(torch.tensor([1, 2]), torch.tensor(3), 4)
+    for count, first in ((13, 0), (4096, 5)):
+        drawn = random.random_bytes(key.to(device), count, torch.tensor(first, device=device))
+        assert torch.equal(drawn.cpu(), random.random_bytes(key, count, first))

@@ -174,6 +174,8 @@ class TraCLearner(Learner):
         seeds = [run.seed for run in runs]
         network = StackedMLP(generators(seeds), sizes, output=torch.tanh, dropout=method.dropout, init="orthogonal")
         self.network = network.to(device)
+        if rounded is not None:
+            self.network.fuse()
         self.frozen = frozen_copy(self.network)
         self.adam = StackedAdam(list(self.network.parameters()))
         self.log_ref: Tensor | None = None

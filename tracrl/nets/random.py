@@ -6,10 +6,12 @@ interruption, because they depend on its own seed and the step alone; a checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from tracrl.nets import fusing
 
 # Constants of splitmix64 (Steele, Lea and Flood 2014), as signed 64-bit integers: PyTorch's products wrap around.
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -18,6 +20,35 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 Position = int | Tensor
 """Of the first number that is drawn; a scalar tensor (int64) where compiled code is to serve any position."""
+
+
+_kernel: Callable[[Tensor, Tensor, int], Tensor] | None = None
+"""(keys, first, words) → bytes on a GPU, where one is wanted (:func:`draw_by_kernel`)"""
+
+
+def draw_by_kernel(device: torch.device) -> None:
+    """From now on draw bytes on a GPU by a kernel of our own, where that is wanted (:func:`tracrl.nets.fusing.wanted`),
+    Triton is there, and it gives the same bits."""
+    global _kernel  # noqa: PLW0603 - of the process: there is one Triton
+    if not fusing.wanted():
+        _kernel = None
+        return
+    if _kernel is not None:
+        return
+    key = keys(torch.arange(2, device=device), torch.tensor(1, device=device), 2)
+    problem: object = None
+    try:
+        from tracrl.nets.kernels import random_bytes as by_kernel
+
+        drawn = by_kernel(key, torch.tensor(3, device=device), 100)
+        if not torch.equal(drawn, random_bytes(key, 800, 3).to(torch.uint8)):
+            problem = "its bits are others"
+    except Exception as error:  # no Triton, or whatever a compiler says
+        problem = error
+    if problem is None:
+        _kernel = by_kernel
+    else:
+        fusing.left_out("the kernel of random numbers is", problem)
 
 
 def keys(seeds: Tensor, step: Tensor, stream: int) -> Tensor:
@@ -46,6 +77,9 @@ def bits(key: Tensor, count: int, first: Position = 0) -> Tensor:
 
 def random_bytes(key: Tensor, count: int, first: Position = 0) -> Tensor:
     """(R, count) integers, uniform over 0 … 255; ``first`` is the position of the first word of eight."""
+    if key.is_cuda and _kernel is not None:
+        start = first if isinstance(first, Tensor) else torch.full((), first, device=key.device)
+        return _kernel(key, start, -(-count // 8))[:, :count]
     words = bits(key, -(-count // 8), first)
     if words.is_cuda:  # the same bytes in a form that the compiler fuses into whatever uses them
         places = torch.arange(0, 64, 8, device=words.device)

@@ -12,14 +12,20 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from tracrl.nets import random
+from tracrl.nets import fusing, random
 from tracrl.nets.blocks import Masks, blocked_mlp
 from tracrl.nets.dropout import compiled_kernel, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
+Fused = Callable[[Tensor, Sequence[tuple[Tensor, Tensor]], Sequence[Tensor], int, Tensor], Tensor]
 PRODUCTS, ROWS_OF_A_PART = 32, 1024
 """of gradients of weights on a GPU: enough products for its processors, of at least so many rows each"""
+TRIED_ROWS, FUSED_TOLERANCE = 256, 0.1
+"""of what fused kernels are tried on, and how far their results may be from the plain form's, relative to these, as
+vectors: both round to the eight bits of bfloat16, in different places, and a unit near 0 may be above it in one of them
+alone. Right ones are up to 0.05 apart, those with the masks of other rows more than 0.5."""
+FUSED_KERNELS = "the fused kernels of the network are"
 
 
 class StackedLinear(nn.Module):
@@ -83,6 +89,48 @@ class StackedMLP(nn.Module):
         self.threads: int | None = None
         """that share its rows out on a CPU; None: as many as torch would use"""
         self.dropped = round(dropout * 256)
+        self.fused: Fused | None = None
+        """the whole network with dropout in one kernel each way, where that is wanted (:meth:`fuse`)"""
+
+    def fuse(self) -> None:
+        """On a GPU with products in bfloat16: kernels of our own, where they are wanted
+        (:func:`tracrl.nets.fusing.wanted`) and the sizes fit.
+
+        Before they are used they are tried: where there is no Triton, or they do not compile, or compute something else
+        than the plain form does, that is said and the plain form stays.
+        """
+        if not fusing.wanted():
+            return
+        try:
+            from tracrl.nets.fused import fits, fused_mlp
+        except ImportError as error:
+            return fusing.left_out(FUSED_KERNELS, error)
+        sizes = [self.layers[0].weight.shape[-2], *(layer.weight.shape[-1] for layer in self.layers)]
+        if self.members is not None or self.hidden != "relu" or self.dropped == 0 or not fits(sizes):
+            return
+        plain = self._tried()
+        self.fused = fused_mlp
+        problem: object = None
+        try:
+            pairs = zip(self._tried(), plain, strict=True)
+            wrong = float(torch.stack([(a - b).norm() / b.norm() for a, b in pairs]).max())  # NaN stays NaN
+            if not wrong < FUSED_TOLERANCE:
+                problem = f"their results differ by {wrong:.2g}"
+        except Exception as error:  # whatever a compiler says
+            problem = error
+        if problem is not None:
+            self.fused = None
+            fusing.left_out(FUSED_KERNELS, problem)
+
+    def _tried(self) -> list[Tensor]:
+        """The network's result on a few made-up rows with dropout, and the gradients of its parameters."""
+        weight = self.layers[0].weight
+        runs, inputs, device = len(weight), weight.shape[1], weight.device
+        x = torch.randn(runs, TRIED_ROWS, inputs, generator=torch.Generator().manual_seed(0)).to(device)
+        seeds = torch.arange(runs, device=device)
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            result = self(x.bfloat16(), lambda stream: random.keys(seeds, seeds[0], stream))
+        return [result.detach(), *torch.autograd.grad(result.square().sum(), list(self.parameters()))]
 
     def forward(
         self,
@@ -106,6 +154,12 @@ class StackedMLP(nn.Module):
             if kernel is not None and self.members is None:
                 keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
                 return self._in_blocks(x, frozen, Masks(keys, self.dropped, kernel, int(first_row)))
+        if self.fused is not None and mask_key is not None and not frozen and torch.is_autocast_enabled(x.device.type):
+            keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
+            first = first_row if isinstance(first_row, Tensor) else torch.full((), first_row, device=x.device)
+            layers = [(layer.weight, layer.bias) for layer in self.layers]
+            result = self.fused(x.bfloat16(), layers, keys, self.dropped, first)
+            return result if self.output is None else self.output(result)
         scale = 1.0
         if self.members is not None:
             x = x[:, None].expand(-1, self.members, -1, -1).flatten(0, 1)

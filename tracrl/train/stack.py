@@ -24,6 +24,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.units import Units, standardised
 from tracrl.errors import TracrlError
 from tracrl.methods.method import ActivationBudget, Compute, Learner, Method, RunSpec
+from tracrl.nets import random
 from tracrl.nets.stacked import StackedMLP
 from tracrl.policies.base import Policy
 from tracrl.train.graphs import RecordedUpdates
@@ -89,6 +90,7 @@ class Stack:
             _keep_freed_memory()
         else:  # read at a process's first product
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACES)
+            random.draw_by_kernel(device)
         compute = compute_on(device, len(runs), precision)
         try:
             self.learners: list[Learner] = [method.learner(data, learnt[part], compute) for part in self.parts]

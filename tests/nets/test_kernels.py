@@ -1,0 +1,100 @@
+"""Kernels of a GPU against what they stand for. On a GPU; elsewhere, where Triton is installed, by its interpreter:
+
+TRITON_INTERPRET=1 python -m pytest tests/nets/test_kernels.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from tracrl.nets import random
+from tracrl.nets.stacked import StackedMLP, generators
+from tracrl.nets.transformer import Block, Dropout
+
+pytest.importorskip("triton")
+GPU = torch.cuda.is_available()
+if not GPU and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("no GPU here, and TRITON_INTERPRET is not 1", allow_module_level=True)
+
+from tracrl.nets import attention, fused, kernels  # noqa: E402
+
+DEVICE = torch.device("cuda" if GPU else "cpu")
+# Kernels multiply in bfloat16 on a GPU, where a unit near 0 may fall on its other side: a single number may differ by a
+# third of the largest, all of them as a vector by a twentieth. (The interpreter's own products of bfloat16 are wrong.)
+KIND, CLOSE = (torch.bfloat16, 0.1) if GPU else (torch.float32, 1e-5)
+
+
+def keys(stream: int) -> Tensor:
+    return random.keys(torch.tensor([3, 4], device=DEVICE), torch.tensor(5, device=DEVICE), stream)
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
+    assert (found.detach().float() - expected.detach()).norm() <= CLOSE * expected.detach().norm()
+
+
+@pytest.mark.parametrize("first", [0, 3, 2**33])
+def test_bytes_are_those_drawn_everywhere(first: int) -> None:
+    drawn = kernels.random_bytes(keys(1), torch.tensor(first, device=DEVICE), 1500)
+    assert torch.equal(drawn.cpu(), random.random_bytes(keys(1).cpu(), 8 * 1500, first))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "outputs", "rows", "first_row"),
+    [
+        (7, (64, 128), 2, 130, 8),  # a block of rows and a bit
+        (60, (256, 256), 2, 128, 0),  # whole blocks
+        (150, (128, 64), 17, 40, 3),  # more columns than are multiplied at once
+    ],
+)
+def test_a_network_in_one_kernel_is_the_plain_one(
+    inputs: int, hidden: tuple[int, int], outputs: int, rows: int, first_row: int
+) -> None:
+    """Result and gradients, in float32 in the plain form, with the masks of rows in the middle of a batch."""
+    network = StackedMLP(generators([0, 1]), (inputs, *hidden, outputs), dropout=0.25)
+    assert fused.fits((inputs, *hidden, outputs))
+    with torch.no_grad():
+        for parameter in network.parameters():  # what the kernel would round anyway
+            parameter.copy_(parameter.to(KIND))
+    x = torch.randn(2, rows, inputs, generator=torch.Generator().manual_seed(0)).to(KIND).float()
+    slope = torch.randn(2, rows, outputs, generator=torch.Generator().manual_seed(1))
+
+    def gradients(result: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(result, list(network.parameters()), slope.to(result.device))
+
+    plain = network(x, lambda stream: keys(stream).cpu(), first_row=first_row)
+    expected = (plain, *gradients(plain))
+    network, first = network.to(DEVICE), torch.tensor(first_row, device=DEVICE)
+    layers = [(layer.weight, layer.bias) for layer in network.layers]
+    result = fused.fused_mlp(x.to(DEVICE, KIND), layers, [keys(1000), keys(1001)], network.dropped, first)
+    assert result.dtype == torch.float32
+    for mine, theirs in zip((result, *gradients(result)), expected, strict=True):
+        assert_close(mine.cpu(), theirs)
+
+
+def test_a_network_that_is_no_such_one_keeps_the_plain_form() -> None:
+    assert not fused.fits((3, 16, 16, 2))
+    assert not fused.fits((3, 256, 2))
+    assert not fused.fits((3, 256, 256, 256, 2))
+
+
+def test_attention_in_one_kernel_is_the_plain_one() -> None:
+    block = Block(generators([0, 1]), 32, 2).to(DEVICE)
+    x = torch.randn(2, 3, 24, 32, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    slope = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    parameters = [block.mixing.weight, block.mixing.bias, block.attended.weight]
+    with torch.no_grad():
+        block.mixing.weight.mul_(10)  # with the first ones a token hardly looks at the others
+
+    def result(fused: Callable[..., Tensor] | None) -> tuple[Tensor, ...]:
+        block.fused = fused
+        out = block.attend(x, Dropout(0.25, keys, 10))
+        return (out, *torch.autograd.grad(out, parameters, slope))
+
+    for mine, theirs in zip(result(attention.attend), result(None), strict=True):
+        assert (mine - theirs).detach().abs().max() <= (1e-2 if GPU else 1e-5) * theirs.detach().abs().max()  # TF32
