@@ -1,10 +1,12 @@
-"""Does a clone of a careful navigator do on new maps what it learned on the old ones?
+"""Does a clone of a careful behaviour do on new maps what it learned on the old ones?
 
     python -m benchmarks.cloning_gap PointGoal1 --maps 50 100 200 400
+    python -m benchmarks.cloning_gap PointGoal1 --maps 50 100 200 400 --teacher navigator
 
-A careful navigator plays as many episodes as there are maps to learn from, and some more to test with. BC-Safe (fast
-preset, standardised) clones the first so many; shown are its error on these, on the maps that it has not seen, how much
-there was to explain (the variance of the navigator's actions there), and what it costs and returns in new episodes.
+A careful teacher, one that has practised or a navigator that steers by rules, plays as many episodes as there are maps
+to learn from, and some more to test with. BC-Safe (fast preset, standardised) clones the first so many; shown are its
+error on these, on the maps that it has not seen, how much there was to explain (the variance of the teacher's actions
+there), and what it costs and returns in new episodes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from tracrl.collect.navigator import NAVIGATORS, Navigator
+from tracrl.collect.behaviour import Behaviour
+from tracrl.collect.navigator import NAVIGATORS
+from tracrl.collect.practised import CAREFUL_FROM, HIGHEST, practised
 from tracrl.collect.rollout import Order, Rollout, to_box
 from tracrl.data.episodes import Episodes
 from tracrl.envs.environment import Environment, EnvSpec
@@ -28,11 +32,15 @@ LIMIT = 20.0
 TEST_MAPS = 20
 
 
-def play(env: Environment, navigator: Navigator, seed: int) -> Rollout:
+def play(env: Environment, teacher: Behaviour, seed: int) -> Rollout:
     """An episode with a care of its own, and some noise."""
     generator = np.random.default_rng(seed)
-    penalty = generator.uniform(navigator.careful_from, navigator.highest_penalty)
-    return Order(0, seed, float(penalty), noise=float(generator.uniform(0, 0.5))).play(env, navigator)
+    penalty = generator.uniform(CAREFUL_FROM, HIGHEST)  # the same for both
+    return Order(0, seed, float(penalty), noise=float(generator.uniform(0, 0.5))).play(env, teacher)
+
+
+def teacher_of(task: str, kind: str) -> Behaviour:
+    return practised(task) if kind == "practised" else next(style for style in NAVIGATORS if style.name == "steady")
 
 
 def as_data(env: Environment, rollouts: list[Rollout]) -> Episodes:
@@ -48,13 +56,13 @@ def as_data(env: Environment, rollouts: list[Rollout]) -> Episodes:
     return Episodes.from_episodes(episodes, action_low=env.low, action_high=env.high)
 
 
-def measure(task: str, maps: list[int], updates: int, evaluated: int) -> None:
-    env, navigator = Environment(EnvSpec.of(task)), next(style for style in NAVIGATORS if style.name == "steady")
-    rollouts = [play(env, navigator, seed) for seed in range(max(maps) + TEST_MAPS)]
+def measure(task: str, kind: str, maps: list[int], updates: int, evaluated: int) -> None:
+    env, teacher = Environment(EnvSpec.of(task)), teacher_of(task, kind)
+    rollouts = [play(env, teacher, seed) for seed in range(max(maps) + TEST_MAPS)]
     costs = np.array([rollout.costs.sum() for rollout in rollouts])
     returns = np.array([rollout.rewards.sum() for rollout in rollouts])
     print(
-        f"{task}: {len(rollouts)} episodes of a careful navigator cost {costs.mean():.1f}, return {returns.mean():.1f}"
+        f"{task}: {len(rollouts)} episodes, {kind}: careful ones cost {costs.mean():.1f}, return {returns.mean():.1f}"
     )
     test = as_data(env, rollouts[max(maps) :])
     for count in sorted(maps):
@@ -74,12 +82,13 @@ def measure(task: str, maps: list[int], updates: int, evaluated: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--teacher", choices=["practised", "navigator"], default="practised")
     parser.add_argument("--maps", nargs="+", type=int, default=[50, 100, 200, 400])
     parser.add_argument("--updates", type=int, default=5_000)
     parser.add_argument("--episodes", type=int, default=40, help="to evaluate each clone")
     options = parser.parse_args()
     for task in options.tasks:
-        measure(task, options.maps, options.updates, options.episodes)
+        measure(task, options.teacher, options.maps, options.updates, options.episodes)
 
 
 if __name__ == "__main__":
