@@ -177,3 +177,12 @@ def test_at_a_cost_of_nothing_far_episodes_lend_it_little_of_their_errors() -> N
     flat = np.arange(20.0) / 2
     assert mean[0, 1] ** 2 + variance[0, 1] / 2 < (flat.mean() ** 2 + flat.var() / 2) / 2
     assert mean[1, 1] == pytest.approx(15.0, rel=0.05)
+
+
+def test_nothing_is_added_to_nothing() -> None:
+    """Held-out episodes that cost 10 are foretold to cost 0 as those that cost nothing are: that is error alone."""
+    missed = np.where(LOGGED == 10.0, 0.0, LOGGED)
+    estimate, error = cost_of(opinions(missed, missed, 0.0, 0.0))
+    assert estimate == 0.0
+    assert error > 5.0
+    assert cost_of(opinions(missed, missed, 5.0, 5.0))[0] > 5.0

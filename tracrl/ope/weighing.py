@@ -87,14 +87,17 @@ class Opinions:
         ]
         estimate = middle_half(np.concatenate(votes), np.concatenate(shares))
         off, differs = nearby(self.together, self.logged, estimate)
-        estimate = estimate - taken_off * off
+        taken = taken_off * off
+        # Where all say that there is nothing, nothing is added: what was off for neighbours is error alone.
+        taken[:, 1] = np.where(estimate[:, 1] <= self._floor(), np.maximum(taken[:, 1], 0.0), taken[:, 1])
+        estimate = estimate - taken
         # Of votes that are a mixture: how far apart they are within each part, and how far the parts are.
         means = np.stack([part.mean(axis=0) for part in votes])
         centre = (self.weights * means).sum(axis=0)
         within = np.stack([_variance(part) for part in votes])
         spread = (self.weights * (within + np.square(means - centre))).sum(axis=0)
         # What votes disagree on is a part of what they were off for logged episodes: the larger counts.
-        variance = np.maximum(np.square((1 - taken_off) * off) + differs / 2, spread)
+        variance = np.maximum(np.square(off - taken) + differs / 2, spread)
         # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
         # states too, many of which a policy may never get to.
         both = np.minimum(self.ood_shares, self.ood_in_log)[:, None]
