@@ -1,4 +1,4 @@
-"""The behaviour for SafetyGymnasium's Goal, Button and Push tasks: it steers by what its lidars see, with some care.
+"""The behaviour for SafetyGymnasium's Push tasks: it steers by what its lidars see, with some care.
 
 What is dangerous there lies elsewhere in each episode, and a policy that is learned from scratch needs many millions of
 steps before care makes a difference to its cost. But nothing has to be learned: the observation says in which direction
@@ -47,8 +47,9 @@ SAME = 0.35
 
 
 def steers(task: str) -> bool:
-    """Whether navigators know their way in this task."""
-    return re.fullmatch("(Point|Car)(Goal|Button|Push)[12]", task) is not None
+    """Whether a task is played by navigators. In Goal and Button tasks they know their way too, but clones of those who
+    have practised (:mod:`tracrl.collect.practised`) are more careful: ``benchmarks.cloning_gap`` compares both."""
+    return re.fullmatch("(Point|Car)Push[12]", task) is not None
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ def collect(
     leaving ``next_observations`` out, which other libraries want; ``observation_bits`` is how many significant bits of
     each observation are kept, of the 24 of a float32: with 12 a file is about a third smaller.
 
-    Nothing is trained for MetaDrive's tasks, where the simulator's driver model drives, and for the Goal, Button and
-    Push tasks, where a navigator steers by what its lidars see.
+    Nothing is trained for MetaDrive's tasks, where the simulator's driver model drives, for the Push tasks, where a
+    navigator steers by what its lidars see, and for the Goal and Button tasks, whose behaviours have practised before.
 
     The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
     not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
@@ -200,9 +200,11 @@ def untrained(env: str | EnvSpec) -> Sequence[Driver | Navigator | Practised]:
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
         return DRIVERS
-    if spec.is_task and has_practised(spec.name):
+    if not spec.is_task:
+        return ()
+    if has_practised(spec.name):
         return (practised(spec.name),)
-    return NAVIGATORS if spec.is_task and steers(spec.name) else ()
+    return NAVIGATORS if steers(spec.name) else ()
 
 
 def default_settings(env: str | EnvSpec) -> CollectSettings:
@@ -210,8 +212,8 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
 
     Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is.
 
-    Nor do navigators, whose care is to be seen in all that they do. An ant on a circle learns slowly: so in longer
-    steps, and for the next 10 s, which are as many steps as one looks ahead that runs.
+    Nor do navigators and those who have practised, whose care is to be seen in all that they do. An ant on a circle
+    learns slowly: so in longer steps, and for the next 10 s, which are as many steps as one looks ahead that runs.
     """
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
