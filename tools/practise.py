@@ -23,14 +23,20 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-BINS, FAR = 16, 3.0
-"""of a lidar: directions, counted from straight ahead to the left, and metres to where it sees nothing any more"""
+from tracrl.collect.behaviour import PENALTY_FEATURES
+from tracrl.collect.navigator import BINS, FAR
+from tracrl.collect.practised import ACTION_SCALE, HIGHEST
+
 TRIES = 12
 """places drawn for a thing; where none is free, it is the freest"""
 LONGEST = 1000
-PENALTY_FEATURES, HIGHEST_PENALTY = 4, 0.9
-POINT_SCALE, CAR_SCALE = (0.2, 1.0), (0.08, 0.08)
-"""what the policy's actions are multiplied with: motors saturate at 0.05 and 0.02, where a box of 1 is all on or off"""
+HAZARDS = {"Goal1": 8, "Goal2": 10, "Button1": 4, "Button2": 8}
+EXTENTS = {"Goal1": 1.5, "Goal2": 2.0, "Button1": 1.5, "Button2": 1.8}
+"""metres from the middle of the world to where nothing is put any more"""
+
+
+def of_any_robot(task: str) -> str:
+    return re.sub("Point|Car", "", task)
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,7 @@ class Kind:
 def kinds_of(task: str, size: float) -> list[Kind]:
     """In the order of their lidars, as SafetyGymnasium has them; ``size`` is the robot's, in metres."""
     level = int(task[-1])
-    hazards = Kind(
-        "hazards",
-        {"Goal1": 8, "Goal2": 10, "Button1": 4, "Button2": 8}[task[-5:] if "Goal" in task else task[-7:]],
-        0.18,
-        0.2,
-    )
+    hazards = Kind("hazards", HAZARDS[of_any_robot(task)], 0.18, 0.2)
     if "Goal" in task:
         vases = Kind("vases", 1 if level == 1 else 10, 0.15, 0.11 + size, costs=level == 2)
         return [Kind("goal", 1, 0.305, 0.3, costs=False), hazards, vases]
@@ -70,7 +71,7 @@ class Ground:
 
     def __init__(self, task: str, number: int, device: torch.device, berth: float):
         self.car, self.buttons = task.startswith("Car"), "Button" in task
-        self.extent = {"Goal1": 1.5, "Goal2": 2.0, "Button1": 1.5, "Button2": 1.8}[re.sub("Point|Car", "", task)]
+        self.extent = EXTENTS[of_any_robot(task)]
         self.seconds = 0.04 if self.car else 0.02
         self.number, self.device, self.berth = number, device, berth
         self.kinds = kinds_of(task, 0.15 if self.car else 0.12)
@@ -113,7 +114,7 @@ class Ground:
         self.timer[chosen] = 0.0
         self.strength[chosen] = 0.85 + 0.3 * torch.rand(count, device=self.device)
         drawn = torch.rand(count, device=self.device) * 1.2 - 0.1
-        self.penalty[chosen] = drawn.clamp(0, 1) * HIGHEST_PENALTY
+        self.penalty[chosen] = drawn.clamp(0, 1) * HIGHEST
         if self.buttons:
             new = torch.zeros(self.number, dtype=torch.bool, device=self.device)
             new[chosen] = True
@@ -201,8 +202,8 @@ class Ground:
     def _drive_point(self, actions: Tensor) -> None:
         """MuJoCo's ten steps: a force along the heading, and a servo that is too strong for its robot."""
         mass, inertia, h = 0.00519, 2.84e-5, 0.002
-        force = 0.3 * (POINT_SCALE[0] * actions[:, 0]).clamp(-0.05, 0.05) * self.strength
-        turn = POINT_SCALE[1] * actions[:, 1]
+        force = 0.3 * (ACTION_SCALE["Point"][0] * actions[:, 0]).clamp(-0.05, 0.05) * self.strength
+        turn = ACTION_SCALE["Point"][1] * actions[:, 1]
         for _ in range(10):
             torque = 0.3 * (turn - 0.3 * self.spin).clamp(-0.05, 0.05)
             self.spin = (inertia * self.spin + h * torque) / (inertia + h * 0.005)
@@ -213,7 +214,7 @@ class Ground:
 
     def _drive_car(self, actions: Tensor) -> None:
         """Two wheels whose grip limits how fast their speed changes. Its front is where a Point's right is."""
-        left, right = (CAR_SCALE[0] * actions / 0.02).clamp(-1, 1).unbind(1)
+        left, right = (ACTION_SCALE["Car"][0] * actions / 0.02).clamp(-1, 1).unbind(1)
         front = self.heading - math.pi / 2
         v = (self.velocity * torch.stack([front.cos(), front.sin()], 1)).sum(1)
         v = v + self.strength * 0.0725 * (left + right) - 0.12 * (5 * v).tanh() - 0.2 * v * v.abs() + 0.12 * v
@@ -263,7 +264,7 @@ def price(penalty: Tensor, lowest: float, highest: float) -> Tensor:
 
     Who is told hardly any penalty likes to meet obstacles, so that there are episodes that are unsafe at every limit.
     """
-    share = (penalty - 0.1) / (HIGHEST_PENALTY - 0.1)
+    share = (penalty - 0.1) / (HIGHEST - 0.1)
     return torch.where(penalty < 0.1, -0.05, lowest * (highest / lowest) ** share)
 
 
@@ -303,14 +304,14 @@ def inputs_of(observed: Tensor, mean: Tensor, deviation: Tensor, features: Tenso
     return torch.cat([((observed - mean) / deviation).clamp(-10, 10), features], 1)
 
 
-def loss_of(network: Behaviour, rows: dict[str, Tensor], entropy: float) -> Tensor:
+def loss_of(network: Behaviour, rows: dict[str, Tensor]) -> Tensor:
     """PPO's clipped objective, and the squared error of both values."""
     mean, log_deviation = network(rows["inputs"])
     ratio = (log_probability(mean, log_deviation, rows["actions"]) - rows["logp"]).exp()
     gain = rows["advantage"]
     policy = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
     critic = (network.critic(rows["inputs"]) - rows["targets"]).square().mean()
-    return policy + 0.5 * critic - entropy * log_deviation.sum(1).mean()
+    return policy + 0.5 * critic
 
 
 def practise(task: str, options: argparse.Namespace) -> None:
@@ -334,7 +335,7 @@ def practise(task: str, options: argparse.Namespace) -> None:
         left = 1 - max(done / options.steps, (time.monotonic() - began) / options.seconds)
         for group in optimiser.param_groups:
             group["lr"] = options.lr * max(left, 0.05)
-        batch: dict[str, list[Tensor]] = {name: [] for name in ("inputs", "actions", "logp", "values", "signal")}
+        batch: dict[str, list[Tensor]] = {name: [] for name in ("inputs", "actions", "logp", "signal")}
         raw = []
         deviation = (square - mean * mean).clamp(min=1e-8).sqrt()
         features = penalty_features(ground.penalty)
@@ -350,7 +351,7 @@ def practise(task: str, options: argparse.Namespace) -> None:
                 for name, value in (("inputs", inputs), ("actions", actions), ("signal", signals)):
                     batch[name].append(value)
                 batch["logp"].append(log_probability(middle, log_deviation, actions))
-            stacked = {name: torch.stack(values) for name, values in batch.items() if values}
+            stacked = {name: torch.stack(values) for name, values in batch.items()}
             flat_inputs = stacked["inputs"].flatten(0, 1)
             values = (network.critic(flat_inputs) * value_scale).view(horizon, -1, 2)
             following = network.critic(inputs_of(seen, mean, deviation, features)) * value_scale
@@ -379,7 +380,7 @@ def practise(task: str, options: argparse.Namespace) -> None:
             shuffled = torch.randperm(rows, device=device)
             for chosen in shuffled.chunk(options.minibatches):
                 part_of = {name: value[chosen] for name, value in flat.items()}
-                loss = loss_of_rows(network, part_of, options.entropy)
+                loss = loss_of_rows(network, part_of)
                 optimiser.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(network.parameters(), 0.5)
@@ -429,7 +430,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--minibatches", type=int, default=8)
     parser.add_argument("--lr", type=float, default=5e-4)
-    parser.add_argument("--entropy", type=float, default=0.0)
     parser.add_argument(
         "--berth", type=float, default=0.2, help="metres around an obstacle where some of its cost is due"
     )

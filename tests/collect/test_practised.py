@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tools.practise import BINS, FAR, Behaviour, Ground, penalty_features, price, save
+from tools.practise import BINS, Behaviour, Ground, penalty_features, price, save
 from tracrl.collect.behaviour import penalty_features as told_features
 from tracrl.collect.practised import ACTION_SCALE, CAREFUL, CARELESS, has_practised, practised, told
 from tracrl.collect.rollout import Order
@@ -125,7 +126,7 @@ def test_a_goal_that_is_reached_pays_and_moves() -> None:
     assert sketch.distance[1] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_what_practised_is_what_plays(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_what_practised_is_what_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network of the tool, saved, and as ``collect`` loads it, act alike."""
     torch.manual_seed(1)
     network = Behaviour(2 + 3 * BINS)
@@ -134,13 +135,8 @@ def test_what_practised_is_what_plays(tmp_path) -> None:  # type: ignore[no-unty
             torch.nn.init.normal_(layer.weight, std=0.3)
     mean, square = torch.rand(50), torch.rand(50) + 2
     save(network, mean, square, tmp_path / "PointGoal1.safetensors")
-    from tracrl.collect import practised as module
-
-    folder, module.FOLDER = module.FOLDER, tmp_path
-    try:
-        behaviour = practised.__wrapped__("PointGoal1").behaviour
-    finally:
-        module.FOLDER = folder
+    monkeypatch.setattr("tracrl.collect.practised.FOLDER", tmp_path)
+    behaviour = practised.__wrapped__("PointGoal1").behaviour
     observation = np.random.default_rng(0).uniform(0, 1, 60).astype(np.float32)
     decide, deviation = behaviour.at(0.8)
     seen = torch.tensor(np.concatenate([observation[3:5], observation[12:60]]))
@@ -150,4 +146,3 @@ def test_what_practised_is_what_plays(tmp_path) -> None:  # type: ignore[no-unty
     wanted, log_deviation = network(inputs)
     assert decide(observation) == pytest.approx(wanted[0].detach().numpy(), abs=5e-3)
     assert deviation == pytest.approx(log_deviation.exp()[0].detach().numpy(), rel=1e-2)
-    assert FAR == 3.0
