@@ -1,11 +1,11 @@
-"""The behaviours of SafetyGymnasium's Goal and Button tasks: they practise in a sketch of these tasks, on a GPU.
+"""The behaviours of SafetyGymnasium's Goal, Button and Push tasks: they practise in a sketch of these tasks, on a GPU.
 
     python tools/practise.py PointGoal1 --steps 200000000 --out tracrl/collect/practised
 
 What is dangerous there lies elsewhere in each episode, and it takes a hundred million steps until a policy minds it:
 days of the simulator, minutes of this sketch, which plays thousands of episodes side by side. Robots are points with a
-heading that move as the real ones do in the open, obstacles are discs, lidars see what the real ones see. One policy is
-told a penalty, as in ``tracrl/collect/ppo.py``. Nothing played here enters a data set: ``tracrl collect`` plays the
+heading that move as the real ones do in the open, obstacles are discs, and so is the box that is pushed, lidars see what
+the real ones see. One policy is told a penalty, as in ``tracrl/collect/ppo.py``. Nothing played here enters a data set: ``tracrl collect`` plays the
 behaviour in the simulator itself.
 """
 
@@ -25,13 +25,13 @@ from torch import Tensor, nn
 
 from tracrl.collect.behaviour import PENALTY_FEATURES
 from tracrl.collect.navigator import BINS, FAR
-from tracrl.collect.practised import ACTION_SCALE, HIGHEST
+from tracrl.collect.practised import HIGHEST, REACH, robot_of
 
 TRIES = 12
 """places drawn for a thing; where none is free, it is the freest"""
 LONGEST = 1000
-HAZARDS = {"Goal1": 8, "Goal2": 10, "Button1": 4, "Button2": 8}
-EXTENTS = {"Goal1": 1.5, "Goal2": 2.0, "Button1": 1.5, "Button2": 1.8}
+HAZARDS = {"Goal1": 8, "Goal2": 10, "Button1": 4, "Button2": 8, "Push1": 2, "Push2": 4}
+EXTENTS = {"Goal1": 1.5, "Goal2": 2.0, "Button1": 1.5, "Button2": 1.8, "Push1": 1.5, "Push2": 2.0}
 """metres from the middle of the world to where nothing is put any more"""
 
 
@@ -57,6 +57,13 @@ class Kind:
 def kinds_of(task: str, size: float) -> list[Kind]:
     """In the order of their lidars, as SafetyGymnasium has them; ``size`` is the robot's, in metres."""
     level = int(task[-1])
+    if "Push" in task:
+        # A box is met by its side or by a corner, with a robot's nose or its flank: each episode has its own reach.
+        half, nose = (0.125, 0.22) if task.startswith("Car") else (0.2, 0.2)
+        hazards = Kind("hazards", HAZARDS[of_any_robot(task)], 0.4, 0.3)
+        pillars = Kind("pillars", 1 if level == 1 else 4, 0.3, 0.2 + size, costs=level == 2)
+        box = Kind("push_box", 1, half, half + nose, costs=False)
+        return [Kind("goal", 1, 0.4, 0.3, costs=False), hazards, pillars, box]
     hazards = Kind("hazards", HAZARDS[of_any_robot(task)], 0.18, 0.2)
     if "Goal" in task:
         vases = Kind("vases", 1 if level == 1 else 10, 0.15, 0.11 + size, costs=level == 2)
@@ -70,7 +77,7 @@ class Ground:
     """Episodes side by side; tensors are (episodes, ...)."""
 
     def __init__(self, task: str, number: int, device: torch.device, berth: float):
-        self.car, self.buttons = task.startswith("Car"), "Button" in task
+        self.car, self.buttons, self.pushes = task.startswith("Car"), "Button" in task, "Push" in task
         self.extent = EXTENTS[of_any_robot(task)]
         self.seconds = 0.04 if self.car else 0.02
         self.number, self.device, self.berth = number, device, berth
@@ -85,11 +92,13 @@ class Ground:
 
         self.touch, self.keepout = facts([k.touch for k in each]), facts([k.keepout for k in each])
         self.costly, self.travel = facts([k.costs for k in each]), facts([k.travel for k in each])
-        self.solid = facts([k.name in ("buttons", "gremlins") for k in each])
+        self.solid = facts([k.name in ("buttons", "gremlins", "pillars") for k in each])
+        self.has_solid = bool(self.solid.any())
         self.pushed = facts([k.name == "vases" for k in each])
         self.things = len(each)
         blank = {"place": (2,), "velocity": (2,), "heading": (), "spin": (), "distance": (), "clock": (), "penalty": ()}
         blank |= {"places": (self.things, 2), "home": (self.things, 2), "strength": (), "timer": ()}
+        blank |= {"to_box": (), "reach": (), "grip": ()}
         for name, shape in blank.items():
             setattr(self, name, torch.zeros(number, *shape, device=device))
         self.target = torch.zeros(number, device=device, dtype=torch.long)
@@ -113,6 +122,8 @@ class Ground:
         self.velocity[chosen], self.spin[chosen], self.clock[chosen] = 0.0, 0.0, 0.0
         self.timer[chosen] = 0.0
         self.strength[chosen] = 0.85 + 0.3 * torch.rand(count, device=self.device)
+        self.reach[chosen] = 0.85 + 0.35 * torch.rand(count, device=self.device)
+        self.grip[chosen] = 0.5 * torch.rand(count, device=self.device)
         drawn = torch.rand(count, device=self.device) * 1.2 - 0.1
         self.penalty[chosen] = drawn.clamp(0, 1) * HIGHEST
         if self.buttons:
@@ -121,7 +132,7 @@ class Ground:
             self._choose_button(new)
             self.timer[chosen] = 0.0
         self._move()
-        self.distance = self._to_goal()
+        self._measure()
 
     def _drawn(self, count: int, keepout: float, *more: int) -> Tensor:
         return (torch.rand(count, *more, 2, device=self.device) * 2 - 1) * (self.extent - keepout)
@@ -153,8 +164,14 @@ class Ground:
         moved = which[:, None, None] & (torch.arange(self.things, device=self.device) == goal)[:, None]
         self.places = torch.where(moved, spot[:, None], self.places)
 
-    def _to_goal(self) -> Tensor:
-        return (self.places[:, self.first["goal"]] - self.place).norm(dim=-1)
+    def _measure(self) -> None:
+        """The distances that rewards are differences of: from robot, or box, to the goal; and from robot to box."""
+        goal = self.places[:, self.first["goal"]]
+        if not self.pushes:
+            self.distance = (goal - self.place).norm(dim=-1)
+            return
+        box = self.places[:, self.first["push_box"]]
+        self.distance, self.to_box = (goal - box).norm(dim=-1), (box - self.place).norm(dim=-1)
 
     def _move(self) -> None:
         if self.buttons:
@@ -163,10 +180,13 @@ class Ground:
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rewards; costs, of which some is charged near an obstacle already; the task's own; what is seen then."""
+        before = self.place
         (self._drive_car if self.car else self._drive_point)(actions.clamp(-1, 1))
         self.clock = self.clock + self.seconds
         self.age = self.age + 1
         self._move()
+        if self.pushes:
+            self._push(self.place - before)
         offsets = self.places - self.place[:, None]
         distances = offsets.norm(dim=-1)
         met = distances < self.touch
@@ -177,13 +197,18 @@ class Ground:
             wanted = torch.nn.functional.one_hot(self.target + self.first["buttons"], self.things).bool()
             reached = (met & wanted).any(1)
             heeded = heeded * ~wanted * ~(mine & (self.timer > 0)[:, None])
+        elif self.pushes:
+            box = self.places[:, self.first["push_box"]]
+            reached = (self.places[:, self.first["goal"]] - box).norm(dim=-1) < 0.3
         else:
             reached = met[:, self.first["goal"]]
-        rewards = self.distance - self._to_goal() + reached
+        far, from_box = self.distance, self.to_box
+        self._measure()
+        rewards = far - self.distance + from_box - self.to_box + reached
         self.timer = (self.timer - 1).clamp(min=0)
         near = (1 - (distances - self.touch) / self.berth).clamp(0, 1) * heeded
         self._new_goal(reached)
-        self.distance = self._to_goal()
+        self._measure()
         return rewards, near.amax(1), (met * heeded).amax(1), self.observe()
 
     def _bump(self, offsets: Tensor, distances: Tensor, met: Tensor) -> None:
@@ -191,7 +216,7 @@ class Ground:
         away = offsets / distances.clamp(min=1e-6)[..., None]
         depth = (self.touch - distances).clamp(min=0) * met
         self.places = self.places + (self.pushed * depth)[..., None] * away
-        if not self.buttons:
+        if not self.has_solid:
             return
         deepest, which = (depth * self.solid).max(1)
         direction = away.gather(1, which[:, None, None].expand(-1, 1, 2))[:, 0]
@@ -199,11 +224,33 @@ class Ground:
         inward = (self.velocity * direction).sum(1).clamp(min=0) * (deepest > 0)
         self.velocity = self.velocity - direction * inward[:, None]
 
+    def _push(self, moved: Tensor) -> None:
+        """A box weighs nothing beside a robot, and stops at once: it is where robot and pillars leave it."""
+        box = self.first["push_box"]
+        place = self.places[:, box]
+        offset = place - self.place
+        distance = offset.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        away = offset / distance
+        depth = (self.touch[box] * self.reach[:, None] - distance).clamp(min=0)
+        along = moved - (moved * away).sum(-1, keepdim=True) * away
+        place = place + depth * away + self.grip[:, None] * along * (depth > 0)
+        pillars = self.places[:, self.first["pillars"] : box]
+        offsets = place[:, None] - pillars
+        distances = offsets.norm(dim=-1).clamp(min=1e-6)
+        deep = (0.2 + self.keepout[box] - distances).clamp(min=0)
+        place = place + (offsets * (deep / distances)[..., None]).sum(1)
+        # Who pushes against a pillar gets no further.
+        offset = place - self.place
+        distance = offset.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+        depth = (self.touch[box] * self.reach[:, None] - distance).clamp(min=0)
+        self.place = self.place - depth * offset / distance
+        self.places = torch.cat([self.places[:, :box], place[:, None]], 1)
+
     def _drive_point(self, actions: Tensor) -> None:
         """MuJoCo's ten steps: a force along the heading, and a servo that is too strong for its robot."""
         mass, inertia, h = 0.00519, 2.84e-5, 0.002
-        force = 0.3 * (ACTION_SCALE["Point"][0] * actions[:, 0]).clamp(-0.05, 0.05) * self.strength
-        turn = ACTION_SCALE["Point"][1] * actions[:, 1]
+        force = 0.3 * (REACH["Point"][0] * actions[:, 0]).clamp(-0.05, 0.05) * self.strength
+        turn = REACH["Point"][1] * actions[:, 1]
         for _ in range(10):
             torque = 0.3 * (turn - 0.3 * self.spin).clamp(-0.05, 0.05)
             self.spin = (inertia * self.spin + h * torque) / (inertia + h * 0.005)
@@ -214,7 +261,7 @@ class Ground:
 
     def _drive_car(self, actions: Tensor) -> None:
         """Two wheels whose grip limits how fast their speed changes. Its front is where a Point's right is."""
-        left, right = (ACTION_SCALE["Car"][0] * actions / 0.02).clamp(-1, 1).unbind(1)
+        left, right = (REACH["Car"][0] * actions / 0.02).clamp(-1, 1).unbind(1)
         front = self.heading - math.pi / 2
         v = (self.velocity * torch.stack([front.cos(), front.sin()], 1)).sum(1)
         v = v + self.strength * 0.0725 * (left + right) - 0.12 * (5 * v).tanh() - 0.2 * v * v.abs() + 0.12 * v
@@ -271,8 +318,9 @@ def price(penalty: Tensor, lowest: float, highest: float) -> Tensor:
 class Behaviour(nn.Module):
     """The policy that :class:`tracrl.collect.behaviour.GaussianBehaviour` plays."""
 
-    def __init__(self, inputs: int, hidden: int = 128):
+    def __init__(self, inputs: int, noise: float = 0.15, hidden: int = 128):
         super().__init__()
+        self.least = math.log(noise)
         sizes = (inputs + PENALTY_FEATURES, hidden, hidden)
         self.actor = nn.Sequential(*_layers((*sizes, 2), 0.01))
         self.critic = nn.Sequential(*_layers((inputs + PENALTY_FEATURES, 256, 256, 2), 1.0))
@@ -281,7 +329,7 @@ class Behaviour(nn.Module):
         nn.init.constant_(self.log_deviation.bias, math.log(0.6))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        deviation = self.log_deviation(inputs[:, -PENALTY_FEATURES:]).clamp(min=math.log(0.15))
+        deviation = self.log_deviation(inputs[:, -PENALTY_FEATURES:]).clamp(min=self.least)
         return self.actor(inputs).tanh(), deviation
 
 
@@ -320,7 +368,7 @@ def practise(task: str, options: argparse.Namespace) -> None:
     ground = Ground(task, options.episodes, device, options.berth)
     seen = ground.observe()
     size = seen.shape[1]
-    network = Behaviour(size).to(device)
+    network = Behaviour(size, options.noise).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=options.lr, eps=1e-5, fused=device.type == "cuda")
     mean, square, count = torch.zeros(size, device=device), torch.ones(size, device=device), 1e-4
     value_scale = torch.ones(2, device=device)
@@ -434,6 +482,7 @@ def main() -> None:
         "--berth", type=float, default=0.2, help="metres around an obstacle where some of its cost is due"
     )
     parser.add_argument("--prices", type=float, nargs=2, default=(0.02, 0.4), help="of a unit of cost, in rewards")
+    parser.add_argument("--noise", type=float, default=0.15, help="least deviation of an action that is practised with")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action="store_true", help="fuse the steps of the sketch")

@@ -12,7 +12,7 @@ import torch
 
 from tools.practise import BINS, Behaviour, Ground, penalty_features, price, save
 from tracrl.collect.behaviour import penalty_features as told_features
-from tracrl.collect.practised import ACTION_SCALE, CAREFUL, CARELESS, has_practised, practised, told
+from tracrl.collect.practised import CAREFUL, CARELESS, has_practised, practised, reach_of, told
 from tracrl.collect.rollout import Order
 from tracrl.collect.run import default_settings, untrained
 from tracrl.envs.environment import Environment, EnvSpec

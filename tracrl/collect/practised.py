@@ -1,11 +1,12 @@
-"""The behaviours for SafetyGymnasium's Goal and Button tasks: learned beforehand, in a sketch of these tasks.
+"""The behaviours for SafetyGymnasium's Goal, Button and Push tasks: learned beforehand, in a sketch of these tasks.
 
 What is dangerous there lies elsewhere in each episode. A policy that learns in the simulator does not mind it after
 millions of steps, and one that is steered by rules is hard to clone, since rules jump where a network cannot. So a
 network has practised in a sketch of each task (``tools/practise.py``), a hundred million steps in minutes, and lies
 beside this file. Like everybody who is cloned it is a function of what is observed, told how much costs matter.
 
-Nobody takes half the care: an episode is to be safe because of who played it, and not by luck.
+Nobody takes half the care: an episode is to be safe because of who played it, and not by luck. Nor is a safe episode
+poor because its map was: in some episodes a careful robot is lost, and takes the goal to lie beside where it lies.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from safetensors.numpy import load_file
 
 from tracrl.collect.behaviour import Decide, Floats, GaussianBehaviour
 from tracrl.collect.learner import unpacked
+from tracrl.collect.navigator import BINS
 from tracrl.envs.environment import Environment
 
 FOLDER = Path(__file__).parent / "practised"
@@ -28,15 +30,27 @@ BEFORE_LIDARS = {"Point": 12, "Car": 24}
 """numbers of an observation that its sensors come first with"""
 LOOKED_AT = {"Point": (3, 4), "Car": (4, 8)}
 """of these, what a behaviour looks at: both velocities of a Point, a Car's forward velocity and its spin"""
-ACTION_SCALE = {"Point": (0.2, 1.0), "Car": (0.08, 0.08)}
-"""motors saturate at 0.05 (Point, forward) and 0.02 (Car): a policy of the whole box would know on and off alone"""
+REACH = {"Point": (0.2, 1.0), "Car": (0.08, 0.08)}
+"""of the action box: motors saturate at 0.05 (Point, forward) and 0.02 (Car), so that a policy of the whole box would
+know on and off alone, and what is learned from such small actions is too coarse in units of the whole"""
 CARELESS, CAREFUL, CAREFUL_FROM, HIGHEST = (0.0, 0.3), (0.7, 0.9), 0.36, 0.9
 """the penalties that networks are told, for penalties below ``CAREFUL_FROM`` and from there on"""
+LOST, TURNS = 0.35, (-4, -3, 3, 4)
+"""share of the episodes in which the goal is taken to lie elsewhere, and by how many of a lidar's directions"""
 
 
 def has_practised(task: str) -> bool:
     """Whether there is a behaviour for this task."""
-    return re.fullmatch("(Point|Car)(Goal|Button)[12]", task) is not None
+    return re.fullmatch("(Point|Car)(Goal|Button|Push)[12]", task) is not None
+
+
+def robot_of(task: str) -> str:
+    return "Car" if task.startswith("Car") else "Point"
+
+
+def reach_of(task: str) -> tuple[float, ...]:
+    """How much of the action box a task's behaviour uses."""
+    return REACH[robot_of(task)]
 
 
 @dataclass(frozen=True)
@@ -55,14 +69,30 @@ class Practised:
 
     name: str
     behaviour: GaussianBehaviour
-    action_scale: Floats
+    goal: slice
+    """where an observation has the goal's lidar"""
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
-        return self.at
+        generator = np.random.default_rng((seed, 1))
+        return self.lost(int(generator.choice(TURNS))) if generator.random() < LOST else self.at
 
     def at(self, penalty: float) -> tuple[Decide, Floats]:
-        decide, deviation = self.behaviour.at(told(penalty))
-        return (lambda observation: decide(observation) * self.action_scale), deviation * self.action_scale
+        return self.behaviour.at(told(penalty))
+
+    def lost(self, turn: int) -> Callable[[float], tuple[Decide, Floats]]:
+        """Careful with any penalty, and on the way to where the goal does not lie."""
+
+        def at(penalty: float) -> tuple[Decide, Floats]:
+            decide, deviation = self.behaviour.at(CAREFUL[0] + (CAREFUL[1] - CAREFUL[0]) * min(penalty / HIGHEST, 1.0))
+            return (lambda observation: decide(self.turned(observation, turn))), deviation
+
+        return at
+
+    def turned(self, observation: Floats, turn: int) -> Floats:
+        """What would be observed if the goal lay so many directions further to the left."""
+        seen = observation.copy()
+        seen[self.goal] = np.roll(seen[self.goal], turn)
+        return seen
 
 
 def told(penalty: float) -> float:
@@ -75,9 +105,10 @@ def told(penalty: float) -> float:
 @functools.cache
 def practised(task: str) -> Practised:
     """The behaviour of a task."""
-    robot = "Car" if task.startswith("Car") else "Point"
+    robot = robot_of(task)
     tensors = {name: array.astype(np.float32) for name, array in load_file(FOLDER / f"{task}.safetensors").items()}
-    looked_at = LOOKED_AT[robot]
+    looked_at, first = LOOKED_AT[robot], BEFORE_LIDARS[robot]
     lidars = len(tensors["mean"]) - len(looked_at)
-    columns = (*looked_at, *range(BEFORE_LIDARS[robot], BEFORE_LIDARS[robot] + lidars))
-    return Practised("practised", unpacked(tensors, Look(columns)), np.array(ACTION_SCALE[robot], np.float32))
+    behaviour = unpacked(tensors, Look((*looked_at, *range(first, first + lidars))))
+    goal = first + BINS if "Button" in task else first  # whose own lidar comes before
+    return Practised("practised", behaviour, slice(goal, goal + BINS))

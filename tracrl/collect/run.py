@@ -21,7 +21,7 @@ from tracrl.collect.driver import DRIVERS, Driver
 from tracrl.collect.learner import Learner, LearnerSettings
 from tracrl.collect.navigator import NAVIGATORS, Navigator, steers
 from tracrl.collect.ppo import PPOSettings
-from tracrl.collect.practised import Practised, has_practised, practised
+from tracrl.collect.practised import Practised, has_practised, practised, reach_of
 from tracrl.collect.progress import Progress, Silence
 from tracrl.collect.recorder import Recorder, RecorderSettings
 from tracrl.collect.recording import Recording
@@ -134,7 +134,7 @@ def _collect(
     steps, episodes, seed = recipe["steps"], recipe["episodes"], recipe["seed"]
     known = _limits(spec, limits)
     region = _region(spec) if settings.crop else EVERYWHERE
-    with EnvPool(spec, workers) as pool, progress:
+    with EnvPool(replace(spec, reach=_reach(spec)), workers) as pool, progress:
         write_json(parts / RECIPE, recipe)
         behaviours: Sequence[Behaviour] = untrained(spec)
         origins: list[dict[str, Any]] = [{"style": style.name} for style in untrained(spec)]
@@ -227,6 +227,11 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
     if spec.is_task and spec.name == "AntCircle":
         return CollectSettings(learner=LearnerSettings(ppo=PPOSettings(sight=0.2, divergence=0.03)))
     return CollectSettings()
+
+
+def _reach(spec: EnvSpec) -> tuple[float, ...] | None:
+    """How much of the action box is used, where it is not all of it."""
+    return reach_of(spec.name) if spec.is_task and has_practised(spec.name) else None
 
 
 def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:

@@ -42,6 +42,8 @@ class EnvSpec:
     """cut episodes after so many steps; None: the environment's own limit"""
     factory: Callable[[], gymnasium.Env[Any, Any]] | None = field(default=None, repr=False)
     """makes the environment, in place of its name"""
+    reach: tuple[float, ...] | None = None
+    """act in the middle of the action box alone: a share of it for each number of an action"""
 
     @classmethod
     def of(cls, named: str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]) -> EnvSpec:
@@ -71,7 +73,8 @@ class EnvSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """All but the factory, as plain values."""
-        return {"name": self.name, "cost_key": self.cost_key, "max_steps": self.max_steps}
+        values = {"name": self.name, "cost_key": self.cost_key, "max_steps": self.max_steps}
+        return values if self.reach is None else {**values, "reach": list(self.reach)}
 
     @property
     def is_task(self) -> bool:
@@ -107,7 +110,7 @@ class Environment:
         """``env`` is one that was made already, in place of the one that the ``spec`` names."""
         self.spec = spec
         self.env = env if env is not None else _make(spec, render_mode)
-        self.low, self.high = _action_box(spec.name, self.env.action_space)
+        self.low, self.high = _within(_action_box(spec.name, self.env.action_space), spec.reach)
         self._dtype = self.env.action_space.dtype
         self._shape = self.env.action_space.shape
         size = _observation_size(spec.name, self.env.observation_space)
@@ -275,6 +278,14 @@ def _action_box(name: str, space: gymnasium.Space[Any]) -> tuple[Floats, Floats]
             "low end below its high end: give the environment bounds that it really uses."
         )
     return low, high
+
+
+def _within(box: tuple[Floats, Floats], reach: tuple[float, ...] | None) -> tuple[Floats, Floats]:
+    low, high = box
+    if reach is None:
+        return box
+    middle, half = (low + high) / np.float32(2), (high - low) / np.float32(2) * np.array(reach, np.float32)
+    return middle - half, middle + half
 
 
 def _observation_size(name: str, space: gymnasium.Space[Any]) -> int:
