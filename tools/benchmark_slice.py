@@ -197,9 +197,9 @@ def pack(work: Path, out: Path, keep: list[str], room: int = TOGETHER) -> None:
     policies = sorted(work.glob("runs/*/*/policy.safetensors"), key=lambda p: (p.with_name("scores.json").exists(), p))
     wanted = [p for p in policies if not p.with_name("scores.json").exists() or "trac" in p.parent.name]
     for number in range(files):
-        if not wanted:
-            break
         size, fits = 0, min(PART, room) - 100_000
+        if not wanted or wanted[0].stat().st_size >= fits:
+            break
         with tarfile.open(out / f"policies{number}.tar", "w") as tar:
             while wanted and size + wanted[0].stat().st_size < fits:
                 size += wanted[0].stat().st_size + 2_000

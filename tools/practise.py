@@ -4,9 +4,9 @@
 
 What is dangerous there lies elsewhere in each episode, and it takes a hundred million steps until a policy minds it:
 days of the simulator, minutes of this sketch, which plays thousands of episodes side by side. Robots are points with a
-heading that move as the real ones do in the open, obstacles are discs, and so is the box that is pushed, lidars see what
-the real ones see. One policy is told a penalty, as in ``tracrl/collect/ppo.py``. Nothing played here enters a data set: ``tracrl collect`` plays the
-behaviour in the simulator itself.
+heading that move as the real ones do in the open, obstacles are discs, and so is a box that is pushed, and lidars see
+what the real ones see. One policy is told a penalty, as in ``tracrl/collect/ppo.py``. Nothing played here enters a data
+set: ``tracrl collect`` plays the behaviour in the simulator itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from tracrl.collect.behaviour import PENALTY_FEATURES
 from tracrl.collect.navigator import BINS, FAR
-from tracrl.collect.practised import HIGHEST, REACH, robot_of
+from tracrl.collect.practised import HIGHEST, REACH
 
 TRIES = 12
 """places drawn for a thing; where none is free, it is the freest"""
@@ -362,103 +362,147 @@ def loss_of(network: Behaviour, rows: dict[str, Tensor]) -> Tensor:
     return policy + 0.5 * critic
 
 
-def practise(task: str, options: argparse.Namespace) -> None:
-    torch.manual_seed(options.seed)
-    device = torch.device(options.device)
-    ground = Ground(task, options.episodes, device, options.berth)
-    seen = ground.observe()
-    size = seen.shape[1]
-    network = Behaviour(size, options.noise).to(device)
-    optimiser = torch.optim.Adam(network.parameters(), lr=options.lr, eps=1e-5, fused=device.type == "cuda")
-    mean, square, count = torch.zeros(size, device=device), torch.ones(size, device=device), 1e-4
-    value_scale = torch.ones(2, device=device)
-    horizon, discount, trace = options.horizon, 0.99, 0.95
-    step = torch.compile(ground.step) if options.compile else ground.step
-    loss_of_rows = torch.compile(loss_of) if options.compile else loss_of
-    began, done, iteration = time.monotonic(), 0, 0
-    earned = torch.zeros(3, ground.number, device=device)
-    totals: list[Tensor] = []
-    prices: list[Tensor] = []
-    while done < options.steps and time.monotonic() - began < options.seconds:
-        left = 1 - max(done / options.steps, (time.monotonic() - began) / options.seconds)
-        for group in optimiser.param_groups:
-            group["lr"] = options.lr * max(left, 0.05)
-        batch: dict[str, list[Tensor]] = {name: [] for name in ("inputs", "actions", "logp", "signal")}
-        raw = []
-        deviation = (square - mean * mean).clamp(min=1e-8).sqrt()
+class Moments:
+    """Mean and deviation of what has been observed so far."""
+
+    ENOUGH = 3e8
+
+    def __init__(self, size: int, device: torch.device):
+        self.mean, self.square = torch.zeros(size, device=device), torch.ones(size, device=device)
+        self.count = 1e-4
+
+    @property
+    def deviation(self) -> Tensor:
+        return (self.square - self.mean * self.mean).clamp(min=1e-8).sqrt()
+
+    def add(self, observed: Tensor) -> None:
+        if self.count >= self.ENOUGH:
+            return
+        part = len(observed) / (self.count + len(observed))
+        self.mean = self.mean + part * (observed.mean(0) - self.mean)
+        self.square = self.square + part * (observed.square().mean(0) - self.square)
+        self.count += len(observed)
+
+
+class Practice:
+    """Rounds of playing and learning (PPO), until steps or seconds are over."""
+
+    DISCOUNT, TRACE = 0.99, 0.95
+
+    def __init__(self, task: str, options: argparse.Namespace):
+        torch.manual_seed(options.seed)
+        device = torch.device(options.device)
+        self.task, self.options = task, options
+        self.ground = Ground(task, options.episodes, device, options.berth)
+        self.seen = self.ground.observe()
+        self.moments = Moments(self.seen.shape[1], device)
+        self.network = Behaviour(self.seen.shape[1], options.noise).to(device)
+        fused = device.type == "cuda"
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=options.lr, eps=1e-5, fused=fused)
+        self.value_scale = torch.ones(2, device=device)
+        self.step = torch.compile(self.ground.step) if options.compile else self.ground.step
+        self.loss = torch.compile(loss_of) if options.compile else loss_of
+        self.earned = torch.zeros(3, options.episodes, device=device)
+        self.totals: list[Tensor] = []
+        self.penalties: list[Tensor] = []
+
+    def run(self) -> None:
+        options, began, done = self.options, time.monotonic(), 0
+        for number in itertools.count(1):
+            spent = time.monotonic() - began
+            if done >= options.steps or spent >= options.seconds:
+                break
+            left = 1 - max(done / options.steps, spent / options.seconds)
+            for group in self.optimiser.param_groups:
+                group["lr"] = options.lr * max(left, 0.05)
+            self.learn(self.play())
+            done += options.horizon * options.episodes
+            self.begin_anew()
+            if number % options.every == 0 and self.totals:
+                print(f"{self.task} {done / 1e6:.1f}M {time.monotonic() - began:.0f}s", self.report(), flush=True)
+        save(self.network, self.moments, Path(options.out) / f"{self.task}.safetensors")
+
+    @torch.no_grad()
+    def play(self) -> dict[str, Tensor]:
+        """Some steps of every episode, as rows to learn from."""
+        ground, deviation = self.ground, self.moments.deviation
         features = penalty_features(ground.penalty)
-        with torch.no_grad():
-            for _ in range(horizon):
-                inputs = inputs_of(seen, mean, deviation, features)
-                middle, log_deviation = network(inputs)
-                actions = middle + log_deviation.exp() * torch.randn_like(middle)
-                raw.append(seen)
-                reward, cost, own, seen = step(actions)
-                signals = torch.stack([reward, cost], 1)
-                earned += torch.stack([reward, cost, own])
-                for name, value in (("inputs", inputs), ("actions", actions), ("signal", signals)):
-                    batch[name].append(value)
-                batch["logp"].append(log_probability(middle, log_deviation, actions))
-            stacked = {name: torch.stack(values) for name, values in batch.items()}
-            flat_inputs = stacked["inputs"].flatten(0, 1)
-            values = (network.critic(flat_inputs) * value_scale).view(horizon, -1, 2)
-            following = network.critic(inputs_of(seen, mean, deviation, features)) * value_scale
-            gains = torch.zeros_like(values)
-            running = torch.zeros_like(following)
-            for t in reversed(range(horizon)):
-                after = following if t == horizon - 1 else values[t + 1]
-                running = stacked["signal"][t] + discount * after - values[t] + discount * trace * running
-                gains[t] = running
-            targets = gains + values
-            value_scale = 0.9 * value_scale + 0.1 * targets.flatten(0, 1).square().mean(0).sqrt().clamp(min=1e-3)
-            worth = price(ground.penalty, *options.prices).expand(horizon, -1)
-            spread = gains.flatten(0, 1).std(0)
-            advantage = gains[..., 0] - gains[..., 0].mean() - worth * (gains[..., 1] - gains[..., 1].mean())
-            advantage = advantage / torch.hypot(spread[0].expand_as(worth), worth * spread[1])
-            observed = torch.stack(raw).flatten(0, 1)
-            if count < 3e8:
-                part = len(observed) / (count + len(observed))
-                mean = mean + part * (observed.mean(0) - mean)
-                square = square + part * (observed.square().mean(0) - square)
-                count += len(observed)
-        rows = horizon * ground.number
-        flat = {"inputs": flat_inputs, "actions": stacked["actions"].flatten(0, 1), "logp": stacked["logp"].flatten()}
-        flat |= {"advantage": advantage.flatten(), "targets": targets.flatten(0, 1) / value_scale}
-        for _ in range(options.epochs):
-            shuffled = torch.randperm(rows, device=device)
-            for chosen in shuffled.chunk(options.minibatches):
-                part_of = {name: value[chosen] for name, value in flat.items()}
-                loss = loss_of_rows(network, part_of)
-                optimiser.zero_grad()
+        played: dict[str, list[Tensor]] = {name: [] for name in ("inputs", "actions", "logp", "signal", "raw")}
+        for _ in range(self.options.horizon):
+            inputs = inputs_of(self.seen, self.moments.mean, deviation, features)
+            middle, log_deviation = self.network(inputs)
+            actions = middle + log_deviation.exp() * torch.randn_like(middle)
+            played["raw"].append(self.seen)
+            reward, cost, own, self.seen = self.step(actions)
+            self.earned += torch.stack([reward, cost, own])
+            played["inputs"].append(inputs)
+            played["actions"].append(actions)
+            played["signal"].append(torch.stack([reward, cost], 1))
+            played["logp"].append(log_probability(middle, log_deviation, actions))
+        rows = {name: torch.stack(values) for name, values in played.items()}
+        gains, targets = self.judged(rows, inputs_of(self.seen, self.moments.mean, deviation, features))
+        self.moments.add(rows.pop("raw").flatten(0, 1))
+        del rows["signal"]
+        rows |= {"advantage": self.advantage(gains), "targets": targets / self.value_scale}
+        return {name: value.flatten(0, 1) for name, value in rows.items()}
+
+    def judged(self, rows: dict[str, Tensor], following_inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """What each action brought beyond what was expected, in rewards and costs, and what is to be expected."""
+        horizon, critic = self.options.horizon, self.network.critic
+        values = (critic(rows["inputs"].flatten(0, 1)) * self.value_scale).view(horizon, -1, 2)
+        after = critic(following_inputs) * self.value_scale
+        gains, running = torch.zeros_like(values), torch.zeros_like(after)
+        for t in reversed(range(horizon)):
+            running = rows["signal"][t] + self.DISCOUNT * after - values[t] + self.DISCOUNT * self.TRACE * running
+            gains[t], after = running, values[t]
+        targets = gains + values
+        size = targets.flatten(0, 1).square().mean(0).sqrt().clamp(min=1e-3)
+        self.value_scale = 0.9 * self.value_scale + 0.1 * size
+        return gains, targets
+
+    def advantage(self, gains: Tensor) -> Tensor:
+        """Rewards less costs at their price."""
+        worth = price(self.ground.penalty, *self.options.prices).expand(len(gains), -1)
+        spread = gains.flatten(0, 1).std(0)
+        net = gains[..., 0] - gains[..., 0].mean() - worth * (gains[..., 1] - gains[..., 1].mean())
+        return net / torch.hypot(spread[0].expand_as(worth), worth * spread[1])
+
+    def learn(self, rows: dict[str, Tensor]) -> None:
+        for _ in range(self.options.epochs):
+            shuffled = torch.randperm(len(rows["inputs"]), device=rows["inputs"].device)
+            for chosen in shuffled.chunk(self.options.minibatches):
+                loss = self.loss(self.network, {name: value[chosen] for name, value in rows.items()})
+                self.optimiser.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_(network.parameters(), 0.5)
-                optimiser.step()
-        done += rows
-        iteration += 1
+                nn.utils.clip_grad_norm_(self.network.parameters(), 0.5)
+                self.optimiser.step()
+
+    def begin_anew(self) -> None:
+        """New worlds in place of those whose time is over."""
+        ground = self.ground
         over = (ground.age >= LONGEST).nonzero()[:, 0]
-        if len(over):
-            totals.append(earned[:, over].clone())
-            prices.append(ground.penalty[over].clone())
-            earned[:, over] = 0.0
-            ground.age[over] = 0
-            ground.reset(over)
-            seen = ground.observe()
-        if iteration % options.every == 0 and totals:
-            ended, told = torch.cat(totals[-200:], 1), torch.cat(prices[-200:])
-            parts = []
-            for low, high in ((-1, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.88), (0.88, 1)):
-                some = (told > low) & (told <= high)
-                parts.append("/".join(f"{v:.1f}" for v in ended[:, some].mean(1).tolist()))
-            print(f"{task} {done / 1e6:.1f}M {time.monotonic() - began:.0f}s", *parts,
-                  f"deviation {network.log_deviation.bias.exp().mean().item():.2f}", flush=True)  # fmt: skip
-            totals, prices = totals[-50:], prices[-50:]
-    save(network, mean, square, Path(options.out) / f"{task}.safetensors")
+        if len(over) == 0:
+            return
+        self.totals = [*self.totals[-200:], self.earned[:, over].clone()]
+        self.penalties = [*self.penalties[-200:], ground.penalty[over].clone()]
+        self.earned[:, over] = 0.0
+        ground.age[over] = 0
+        ground.reset(over)
+        self.seen = ground.observe()
+
+    def report(self) -> str:
+        """Return, charged and own cost of late episodes, by their penalty."""
+        ended, told = torch.cat(self.totals, 1), torch.cat(self.penalties)
+        parts = []
+        for low, high in itertools.pairwise((-1, 0.1, 0.3, 0.5, 0.7, 0.88, 1)):
+            some = (told > low) & (told <= high)
+            parts.append("/".join(f"{v:.1f}" for v in ended[:, some].mean(1).tolist()))
+        return " ".join([*parts, f"deviation {self.network.log_deviation.bias.exp().mean().item():.2f}"])
 
 
-def save(network: Behaviour, mean: Tensor, square: Tensor, path: Path) -> None:
+def save(network: Behaviour, moments: Moments, path: Path) -> None:
     """As :func:`tracrl.collect.learner.pack` names the parts, in half precision."""
-    deviation = (square - mean * mean).clamp(min=1e-8).sqrt()
-    tensors = {"mean": mean, "scale": 1 / deviation}
+    tensors = {"mean": moments.mean, "scale": 1 / moments.deviation}
     tensors |= {"deviation.weight": network.log_deviation.weight.T, "deviation.bias": network.log_deviation.bias}
     linear = [layer for layer in network.actor if isinstance(layer, nn.Linear)]
     for i, layer in enumerate(linear):
@@ -489,7 +533,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100, help="iterations between lines")
     options = parser.parse_args()
     for task in options.tasks:
-        practise(task, options)
+        Practice(task, options).run()
 
 
 if __name__ == "__main__":

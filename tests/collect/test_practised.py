@@ -10,9 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from tools.practise import BINS, Behaviour, Ground, penalty_features, price, save
+from tools.practise import BINS, Behaviour, Ground, Moments, penalty_features, price, save
 from tracrl.collect.behaviour import penalty_features as told_features
-from tracrl.collect.practised import CAREFUL, CARELESS, has_practised, practised, reach_of, told
+from tracrl.collect.practised import (
+    CAREFUL,
+    CARELESS,
+    LOST,
+    TURNS,
+    Practised,
+    has_practised,
+    practised,
+    reach_of,
+    told,
+)
 from tracrl.collect.rollout import Order
 from tracrl.collect.run import default_settings, untrained
 from tracrl.envs.environment import Environment, EnvSpec
@@ -28,23 +38,44 @@ def ground(task: str, number: int = 3) -> Ground:
     return Ground(task, number, CPU, berth=0.2)
 
 
-def test_eight_tasks_have_a_behaviour() -> None:
-    assert len(TASKS) == 8
+def test_twelve_tasks_have_a_behaviour() -> None:
+    assert len(TASKS) == 12
     for task in TASKS:
         (behaviour,) = untrained(task)
         assert behaviour is practised(task)
         assert default_settings(task).recorder.with_random_actions == 0
 
 
+def found_way(behaviour: Practised, wanted: bool) -> int:
+    """A seed of an order whose robot is lost, or is not."""
+    noise_seeds = ((seed, np.random.SeedSequence(seed).generate_state(2, np.uint32)[1]) for seed in range(100))
+    return next(seed for seed, noise in noise_seeds if (behaviour.turn_of(int(noise)) == 0) is wanted)
+
+
 @pytest.mark.parametrize("task", ["PointGoal1", "CarButton2"])
 def test_a_behaviour_acts_in_the_real_task(task: str) -> None:
-    """It gets somewhere, and with care at less cost than without; its actions stay where motors are not saturated."""
-    env, behaviour = Environment(EnvSpec.of(task)), practised(task)
-    played = {penalty: Order(0, 3, penalty, noise=0.0).play(env, behaviour) for penalty in (0.0, 0.9)}
-    scale = ACTION_SCALE["Car" if task.startswith("Car") else "Point"]
-    assert all((np.abs(rollout.actions) <= np.array(scale) + 1e-6).all() for rollout in played.values())
+    """It gets somewhere, and with care at less cost than without; who is lost is careful and gets nowhere."""
+    env, behaviour = Environment(EnvSpec(task, reach=reach_of(task))), practised(task)
+    seed = found_way(behaviour, True)
+    played = {penalty: Order(0, seed, penalty, noise=0.0).play(env, behaviour) for penalty in (0.0, 0.9)}
+    assert all((np.abs(rollout.actions) <= 1).all() for rollout in played.values())
     assert played[0.0].rewards.sum() > 3
     assert played[0.9].costs.sum() < played[0.0].costs.sum()
+    lost = Order(0, found_way(behaviour, False), 0.0, noise=0.0).play(env, behaviour)
+    assert lost.rewards.sum() < 0.5 * played[0.0].rewards.sum()
+    assert lost.costs.sum() < played[0.0].costs.sum()
+
+
+def test_some_are_lost_and_take_the_goal_to_lie_elsewhere() -> None:
+    behaviour = practised("PointButton1")
+    turns = [behaviour.turn_of(seed) for seed in range(2000)]
+    assert np.mean(np.array(turns) != 0) == pytest.approx(LOST, abs=0.03)
+    assert set(turns) == {0, *TURNS}
+    observation = np.arange(76, dtype=np.float32)
+    turned = behaviour.turned(observation, 3)
+    assert turned[28:44].tolist() == [*range(41, 44), *range(28, 41)], "the goal's lidar comes behind the buttons'"
+    assert (np.delete(turned, range(28, 44)) == np.delete(observation, range(28, 44))).all()
+    assert (observation == np.arange(76)).all()
 
 
 def test_nobody_is_told_half_a_penalty() -> None:
@@ -59,7 +90,9 @@ def test_the_price_of_costs_grows_with_the_penalty() -> None:
     assert prices == pytest.approx([-0.05, 0.02, 0.02 * 20**0.5, 0.4])
 
 
-@pytest.mark.parametrize("task", ["PointGoal1", "PointGoal2", "CarGoal1", "PointButton1", "CarButton2"])
+@pytest.mark.parametrize(
+    "task", ["PointGoal1", "PointGoal2", "CarGoal1", "PointButton1", "CarButton2", "PointPush1", "CarPush2"]
+)
 def test_the_sketch_sees_what_the_simulator_shows(task: str) -> None:
     """The same things at the same places: what a behaviour looks at is the same."""
     env = SafetyGymnasiumEnv(get_task(task))
@@ -85,7 +118,7 @@ def test_the_sketch_sees_what_the_simulator_shows(task: str) -> None:
 def test_the_sketch_moves_as_the_simulator_does(task: str, error: float) -> None:
     """Half a second in the open, with the same actions."""
     env = SafetyGymnasiumEnv(get_task(task))
-    scale = np.array(ACTION_SCALE["Car" if task.startswith("Car") else "Point"])
+    scale = np.array(reach_of(task))
     for drawn in ([0.3, 0.1], [1.0, 0.2], [0.2, 0.9]):
         env.reset(seed=11)
         agent = env._simulator.task.agent
@@ -119,11 +152,40 @@ def test_a_goal_that_is_reached_pays_and_moves() -> None:
     sketch.places[:, 1:] += 50.0
     sketch.places[0, 0] = sketch.place[0] + torch.tensor([0.2, 0.0])
     sketch.places[1, 0] = sketch.place[1] + torch.tensor([1.0, 0.0])
-    sketch.distance = sketch._to_goal()
+    sketch._measure()
     rewards = sketch.step(torch.zeros(2, 2))[0]
     assert rewards.tolist() == pytest.approx([1.0, 0.0], abs=1e-3)
     assert sketch.distance[0] > 0.4, "the new goal lies elsewhere"
     assert sketch.distance[1] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_box_goes_where_it_is_pushed() -> None:
+    """Away from who drives into it; it pays to come nearer to it, and to bring it nearer to the goal."""
+    sketch = ground("PointPush1", 1)
+    box, goal = sketch.first["push_box"], sketch.first["goal"]
+    sketch.places += 50.0
+    sketch.place[0], sketch.heading[0] = torch.zeros(2), 0.0
+    sketch.reach[:], sketch.grip[:], sketch.strength[:] = 1.0, 0.0, 1.0
+    sketch.places[0, box], sketch.places[0, goal] = torch.tensor([0.6, 0.0]), torch.tensor([3.0, 0.0])
+    sketch._measure()
+    earned = sum(sketch.step(torch.tensor([[1.0, 0.0]]))[0].item() for _ in range(40))
+    x, y = sketch.places[0, box].tolist()
+    assert x > 0.7
+    assert y == pytest.approx(0.0, abs=1e-3)
+    assert x - sketch.place[0, 0].item() == pytest.approx(0.4, abs=0.02), "in touch"
+    assert earned == pytest.approx(0.2 + x - 0.6, abs=0.02)
+
+
+def test_a_box_stops_at_a_pillar_and_so_does_who_pushes_it() -> None:
+    sketch = ground("CarPush1", 1)
+    box, pillar = sketch.first["push_box"], sketch.first["pillars"]
+    sketch.places += 50.0
+    sketch.place[0] = torch.zeros(2)
+    sketch.reach[:], sketch.grip[:] = 1.0, 0.0
+    sketch.places[0, box], sketch.places[0, pillar] = torch.tensor([0.3, 0.0]), torch.tensor([0.6, 0.0])
+    sketch._push(torch.zeros(1, 2))
+    assert sketch.places[0, box].tolist() == pytest.approx([0.275, 0.0])
+    assert sketch.place[0].tolist() == pytest.approx([0.275 - 0.345, 0.0])
 
 
 def test_what_practised_is_what_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +195,9 @@ def test_what_practised_is_what_plays(tmp_path: Path, monkeypatch: pytest.Monkey
     for layer in network.actor:
         if isinstance(layer, torch.nn.Linear):
             torch.nn.init.normal_(layer.weight, std=0.3)
-    mean, square = torch.rand(50), torch.rand(50) + 2
-    save(network, mean, square, tmp_path / "PointGoal1.safetensors")
+    moments = Moments(50, CPU)
+    moments.mean, moments.square = torch.rand(50), torch.rand(50) + 2
+    save(network, moments, tmp_path / "PointGoal1.safetensors")
     monkeypatch.setattr("tracrl.collect.practised.FOLDER", tmp_path)
     behaviour = practised.__wrapped__("PointGoal1").behaviour
     observation = np.random.default_rng(0).uniform(0, 1, 60).astype(np.float32)
@@ -142,7 +205,7 @@ def test_what_practised_is_what_plays(tmp_path: Path, monkeypatch: pytest.Monkey
     seen = torch.tensor(np.concatenate([observation[3:5], observation[12:60]]))
     features = penalty_features(torch.tensor([0.8]))
     assert features[0].tolist() == pytest.approx(told_features(np.array([0.8], np.float32))[0].tolist(), abs=1e-6)
-    inputs = torch.cat([(seen - mean) / (square - mean * mean).sqrt(), features[0]])[None]
+    inputs = torch.cat([(seen - moments.mean) / moments.deviation, features[0]])[None]
     wanted, log_deviation = network(inputs)
     assert decide(observation) == pytest.approx(wanted[0].detach().numpy(), abs=5e-3)
     assert deviation == pytest.approx(log_deviation.exp()[0].detach().numpy(), rel=1e-2)

@@ -126,3 +126,16 @@ def test_every_episode_the_same() -> None:
     same = make_small_data(episodes=1).select([0] * 200)
     assert (originals(same) == 0).all()
     assert originals(make_small_data(episodes=1)).tolist() == [0]
+
+
+def test_actions_that_use_hardly_any_of_their_box(small_data: Episodes) -> None:
+    assert said(replace(small_data, actions=small_data.actions * np.float32(0.05))).startswith(
+        "warning: the logged actions use hardly any of their box: column 0 "
+    )
+    tiny = replace(small_data, actions=np.float32(0.05) * np.sign(small_data.actions))
+    assert said(tiny).endswith("give the box that is really used (--action-low -0.05 --action-high 0.05).")
+    one = columns(small_data, actions=(0, 0.05 * small_data.actions[:, 0]))
+    if one.action_size > 1:
+        assert "action_low and action_high of tracrl.load_dataset" in said(one)
+    told = replace(tiny, action_low=tiny.action_low * np.float32(0.05), action_high=tiny.action_high * np.float32(0.05))
+    assert found(told) == []

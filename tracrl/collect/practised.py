@@ -73,8 +73,13 @@ class Practised:
     """where an observation has the goal's lidar"""
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
+        turn = self.turn_of(seed)
+        return self.lost(turn) if turn else self.at
+
+    def turn_of(self, seed: int) -> int:
+        """By how many directions the goal of an episode is taken to lie beside where it lies; 0: it is found."""
         generator = np.random.default_rng((seed, 1))
-        return self.lost(int(generator.choice(TURNS))) if generator.random() < LOST else self.at
+        return int(generator.choice(TURNS)) if generator.random() < LOST else 0
 
     def at(self, penalty: float) -> tuple[Decide, Floats]:
         return self.behaviour.at(told(penalty))

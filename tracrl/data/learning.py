@@ -1,5 +1,5 @@
-"""What a learner would make of episodes that are otherwise in order: scales, columns that never change, short episodes
-whose limit is too generous, copies."""
+"""What a learner would make of episodes that are otherwise in order: scales, columns that never change, a box that is
+hardly used, short episodes whose limit is too generous, copies."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tracrl.data.units import moments
 
 FAR_APART = 100.0
 """the largest column over the smallest, from which their scales are called different"""
+SMALL = 0.15
+"""the share of the action box from which it counts as used"""
 SHORT = 0.5
 """an episode is cut short where it was truncated before this share of the longest's steps"""
 ALIKE = 0.01
@@ -38,6 +40,7 @@ def look_at(episodes: Episodes, limits: Sequence[float]) -> Iterator[Finding]:
     if episodes.known_task is None:  # the benchmark's columns are as they are
         yield from _scales(episodes)
         yield from _constant_columns(episodes)
+    yield from small_actions(episodes)
     yield from _cut_short(episodes, limits)
     yield from _copies(episodes)
 
@@ -72,6 +75,29 @@ def _constant_columns(episodes: Episodes) -> Iterator[Finding]:
                 "it 0 (--standardise auto); where it changes while the policy acts, the policy meets what it has never "
                 "seen: leave it out if you can."
             )
+
+
+def small_actions(episodes: Episodes) -> Iterator[Finding]:
+    """Actions that fill hardly any of their box: what is learned is as coarse as the box is large."""
+    width = episodes.action_high - episodes.action_low
+    low, high = np.quantile(episodes.actions, (0.005, 0.995), axis=0)
+    share = (high - low) / width
+    small = np.flatnonzero((share < SMALL) & (np.ptp(episodes.actions, axis=0) > 0))
+    if len(small) == 0:
+        return
+    named = ", ".join(f"{_column(episodes, int(i), 'actions')} {share[i]:.1%}" for i in small[:4])
+    named += f" and {len(small) - 4} more" if len(small) > 4 else ""
+    ends = np.abs(episodes.actions).max(axis=0)
+    box = (
+        f"--action-low {-ends.max():.3g} --action-high {ends.max():.3g}"
+        if len(small) == len(width)
+        else "action_low and action_high of tracrl.load_dataset, or in the file's attributes"
+    )
+    yield Finding(
+        f"the logged actions use hardly any of their box: {named} of its width. Methods learn in units of the box, so "
+        f"that an error that is small for it is large for these actions: give the box that is really used ({box}).",
+        warning=True,
+    )
 
 
 def _cut_short(episodes: Episodes, limits: Sequence[float]) -> Iterator[Finding]:

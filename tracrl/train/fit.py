@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Literal, get_args
 from tracrl.checkpoints import Checkpoint, restoring
 from tracrl.claims import BusyError, Claim, alive
 from tracrl.data.episodes import Episodes
+from tracrl.data.learning import small_actions
 from tracrl.data.units import Units
 from tracrl.errors import TracrlError
 from tracrl.evaluation.evaluate import Evaluator
@@ -101,6 +103,8 @@ def fit(
         directory.check(config, resume)
         if directory.finished:
             return _finished(directory)
+    for finding in small_actions(data):
+        warnings.warn(finding.text[0].upper() + finding.text[1:], stacklevel=2)
     with ExitStack() as closing:
         stack = closing.enter_context(Stack(method, data, trained, chosen, precision=products, units=units))
         policy = policies_of(method, stack, runs)  # now, and not after hours of training
