@@ -30,6 +30,9 @@ from tracrl.collect.practised import HIGHEST, REACH
 TRIES = 12
 """places drawn for a thing; where none is free, it is the freest"""
 LONGEST = 1000
+REACHES, GRIPS = (0.6, 1.35), (0.5, 1.0)
+"""from how far a box is met, against the usual distance, and how much of a robot's sideways motion it takes part in; it
+turns and tilts, so these change all the time"""
 HAZARDS = {"Goal1": 8, "Goal2": 10, "Button1": 4, "Button2": 8, "Push1": 2, "Push2": 4}
 EXTENTS = {"Goal1": 1.5, "Goal2": 2.0, "Button1": 1.5, "Button2": 1.8, "Push1": 1.5, "Push2": 2.0}
 """metres from the middle of the world to where nothing is put any more"""
@@ -58,7 +61,7 @@ def kinds_of(task: str, size: float) -> list[Kind]:
     """In the order of their lidars, as SafetyGymnasium has them; ``size`` is the robot's, in metres."""
     level = int(task[-1])
     if "Push" in task:
-        # A box is met by its side or by a corner, with a robot's nose or its flank: each episode has its own reach.
+        # A box is met by its side or by a corner, with a robot's nose or its flank, upright or tilted: see ``_push``.
         half, nose = (0.125, 0.22) if task.startswith("Car") else (0.2, 0.2)
         hazards = Kind("hazards", HAZARDS[of_any_robot(task)], 0.4, 0.3)
         pillars = Kind("pillars", 1 if level == 1 else 4, 0.3, 0.2 + size, costs=level == 2)
@@ -122,8 +125,9 @@ class Ground:
         self.velocity[chosen], self.spin[chosen], self.clock[chosen] = 0.0, 0.0, 0.0
         self.timer[chosen] = 0.0
         self.strength[chosen] = 0.85 + 0.3 * torch.rand(count, device=self.device)
-        self.reach[chosen] = 0.85 + 0.35 * torch.rand(count, device=self.device)
-        self.grip[chosen] = 0.5 * torch.rand(count, device=self.device)
+        least, most = REACHES
+        self.reach[chosen] = least + (most - least) * torch.rand(count, device=self.device)
+        self.grip[chosen] = GRIPS[0] + (GRIPS[1] - GRIPS[0]) * torch.rand(count, device=self.device)
         drawn = torch.rand(count, device=self.device) * 1.2 - 0.1
         self.penalty[chosen] = drawn.clamp(0, 1) * HIGHEST
         if self.buttons:
@@ -180,13 +184,13 @@ class Ground:
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rewards; costs, of which some is charged near an obstacle already; the task's own; what is seen then."""
-        before = self.place
+        before, heading = self.place, self.heading
         (self._drive_car if self.car else self._drive_point)(actions.clamp(-1, 1))
         self.clock = self.clock + self.seconds
         self.age = self.age + 1
         self._move()
         if self.pushes:
-            self._push(self.place - before)
+            self._push(self.place - before, self.heading - heading)
         offsets = self.places - self.place[:, None]
         distances = offsets.norm(dim=-1)
         met = distances < self.touch
@@ -224,15 +228,21 @@ class Ground:
         inward = (self.velocity * direction).sum(1).clamp(min=0) * (deepest > 0)
         self.velocity = self.velocity - direction * inward[:, None]
 
-    def _push(self, moved: Tensor) -> None:
-        """A box weighs nothing beside a robot, and stops at once: it is where robot and pillars leave it."""
+    def _push(self, moved: Tensor, turned: Tensor) -> None:
+        """A box weighs nothing beside a robot, and stops at once: it is where robot and pillars leave it.
+
+        It hardly slides along a robot, so whoever turns takes it along, and has to back off to get round it.
+        """
         box = self.first["push_box"]
+        self.reach = (self.reach + 0.02 * torch.randn_like(self.reach)).clamp(*REACHES)
+        self.grip = (self.grip + 0.02 * torch.randn_like(self.grip)).clamp(*GRIPS)
         place = self.places[:, box]
         offset = place - self.place
         distance = offset.norm(dim=-1, keepdim=True).clamp(min=1e-6)
         away = offset / distance
         depth = (self.touch[box] * self.reach[:, None] - distance).clamp(min=0)
-        along = moved - (moved * away).sum(-1, keepdim=True) * away
+        aside = torch.stack([-away[:, 1], away[:, 0]], 1)
+        along = ((moved * aside).sum(-1) + turned * distance[:, 0])[:, None] * aside
         place = place + depth * away + self.grip[:, None] * along * (depth > 0)
         pillars = self.places[:, self.first["pillars"] : box]
         offsets = place[:, None] - pillars

@@ -159,13 +159,14 @@ def test_a_goal_that_is_reached_pays_and_moves() -> None:
     assert sketch.distance[1] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_box_goes_where_it_is_pushed() -> None:
+def test_a_box_goes_where_it_is_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Away from who drives into it; it pays to come nearer to it, and to bring it nearer to the goal."""
     sketch = ground("PointPush1", 1)
     box, goal = sketch.first["push_box"], sketch.first["goal"]
     sketch.places += 50.0
     sketch.place[0], sketch.heading[0] = torch.zeros(2), 0.0
-    sketch.reach[:], sketch.grip[:], sketch.strength[:] = 1.0, 0.0, 1.0
+    monkeypatch.setattr("tools.practise.REACHES", (1.0, 1.0))
+    sketch.strength[:] = 1.0
     sketch.places[0, box], sketch.places[0, goal] = torch.tensor([0.6, 0.0]), torch.tensor([3.0, 0.0])
     sketch._measure()
     earned = sum(sketch.step(torch.tensor([[1.0, 0.0]]))[0].item() for _ in range(40))
@@ -176,14 +177,26 @@ def test_a_box_goes_where_it_is_pushed() -> None:
     assert earned == pytest.approx(0.2 + x - 0.6, abs=0.02)
 
 
-def test_a_box_stops_at_a_pillar_and_so_does_who_pushes_it() -> None:
+def test_who_turns_takes_a_box_along() -> None:
+    sketch = ground("PointPush1", 1)
+    box = sketch.first["push_box"]
+    sketch.places += 50.0
+    sketch.place[0] = torch.zeros(2)
+    sketch.reach[:], sketch.grip[:] = 1.0, 1.0
+    sketch.places[0, box] = torch.tensor([0.3, 0.0])
+    sketch._push(torch.zeros(1, 2), torch.tensor([0.1]))
+    assert sketch.places[0, box, 1].item() == pytest.approx(0.3 * 0.1 * sketch.grip.item())
+    assert sketch.places[0, box].norm().item() == pytest.approx(0.4 * sketch.reach.item(), abs=0.01)
+
+
+def test_a_box_stops_at_a_pillar_and_so_does_who_pushes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     sketch = ground("CarPush1", 1)
     box, pillar = sketch.first["push_box"], sketch.first["pillars"]
     sketch.places += 50.0
     sketch.place[0] = torch.zeros(2)
-    sketch.reach[:], sketch.grip[:] = 1.0, 0.0
+    monkeypatch.setattr("tools.practise.REACHES", (1.0, 1.0))
     sketch.places[0, box], sketch.places[0, pillar] = torch.tensor([0.3, 0.0]), torch.tensor([0.6, 0.0])
-    sketch._push(torch.zeros(1, 2))
+    sketch._push(torch.zeros(1, 2), torch.zeros(1))
     assert sketch.places[0, box].tolist() == pytest.approx([0.275, 0.0])
     assert sketch.place[0].tolist() == pytest.approx([0.275 - 0.345, 0.0])
 

@@ -36,7 +36,8 @@ know on and off alone, and what is learned from such small actions is too coarse
 CARELESS, CAREFUL, CAREFUL_FROM, HIGHEST = (0.0, 0.3), (0.7, 0.9), 0.36, 0.9
 """the penalties that networks are told, for penalties below ``CAREFUL_FROM`` and from there on"""
 LOST, TURNS = 0.35, (-4, -3, 3, 4)
-"""share of the episodes in which the goal is taken to lie elsewhere, and by how many of a lidar's directions"""
+"""share of the episodes in which the goal is taken to lie elsewhere, and by how many of a lidar's directions; not where
+a box is pushed, which is lost easily"""
 
 
 def has_practised(task: str) -> bool:
@@ -71,6 +72,7 @@ class Practised:
     behaviour: GaussianBehaviour
     goal: slice
     """where an observation has the goal's lidar"""
+    share_lost: float = LOST
 
     def begin(self, env: Environment, seed: int) -> Callable[[float], tuple[Decide, Floats]]:
         turn = self.turn_of(seed)
@@ -79,7 +81,7 @@ class Practised:
     def turn_of(self, seed: int) -> int:
         """By how many directions the goal of an episode is taken to lie beside where it lies; 0: it is found."""
         generator = np.random.default_rng((seed, 1))
-        return int(generator.choice(TURNS)) if generator.random() < LOST else 0
+        return int(generator.choice(TURNS)) if generator.random() < self.share_lost else 0
 
     def at(self, penalty: float) -> tuple[Decide, Floats]:
         return self.behaviour.at(told(penalty))
@@ -116,4 +118,4 @@ def practised(task: str) -> Practised:
     lidars = len(tensors["mean"]) - len(looked_at)
     behaviour = unpacked(tensors, Look((*looked_at, *range(first, first + lidars))))
     goal = first + BINS if "Button" in task else first  # whose own lidar comes before
-    return Practised("practised", behaviour, slice(goal, goal + BINS))
+    return Practised("practised", behaviour, slice(goal, goal + BINS), 0.0 if "Push" in task else LOST)
