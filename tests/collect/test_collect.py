@@ -70,6 +70,7 @@ def test_the_file_says_what_made_it_and_others_can_read_it(made: Path, episodes:
     assert facts["made_by"].startswith("tracrl collect --env tiny_envs:Road --steps=2000 --episodes=30 --seed=7")
     assert facts["recipe"]["seed"] == 7
     assert facts["recipe"]["settings"]["learner"]["ppo"]["epochs"] == 1
+    assert "halfhearted" not in facts["recipe"]["settings"]["recorder"], "nor was it before one could ask for it"
     assert facts["versions"]["tiny_envs"] == "1.2.3"
     assert {"tracrl", "python", "torch", "numpy", "gymnasium"} <= facts["versions"].keys()
     assert sum(snapshot["episodes"] for snapshot in facts["behaviours"]) == 30

@@ -51,6 +51,19 @@ def test_blind_orders_vary_in_everything(pool: EnvPool) -> None:
     assert 0.6 < np.mean([order.random == 0 for order in orders]) < 0.8
 
 
+def test_where_nobody_is_halfhearted_half_take_care_and_half_do_not(pool: EnvPool) -> None:
+    made = recorder(pool)
+    made.settings = RecorderSettings(halfhearted=(0.3, 0.8))
+    orders = made.orders(400, np.random.default_rng(0), blind=True)
+    for penalties in ([order.penalty for order in orders], [order.later_penalty for order in orders]):
+        careless, careful = ([p for p in penalties if (p > 0.5) == side] for side in (False, True))
+        assert 160 < len(careless) < 240
+        for part, low, high in ((careless, 0.0, 0.3), (careful, 0.8, 0.9)):
+            assert low <= min(part) < low + 0.02
+            assert high - 0.02 < max(part) <= high
+            assert np.mean(part) == pytest.approx((low + high) / 2, abs=0.02)
+
+
 def test_later_orders_are_like_those_of_sparse_cells_of_scarce_kinds_and_of_the_best_safe(pool: EnvPool) -> None:
     made = recorder(pool, limits=(10.0,))
     # Two hundred alike and unsafe, one far from them, three safe ones of which the first returns most.

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from tracrl.collect.learner import Learner, LearnerSettings, pack, unpack
 from tracrl.collect.ppo import PPOSettings
+from tracrl.collect.progress import Silence
+from tracrl.collect.recorder import Recorder
 from tracrl.collect.rollout import Order
 from tracrl.collect.run import CollectSettings, default_settings
 from tracrl.collect.views import VIEWS, ant_on_circle
@@ -122,6 +124,20 @@ def test_a_learner_of_the_task_sees_it_and_one_of_another_does_not(pool: EnvPool
     assert VIEWS.keys() == {"AntCircle"}
     with EnvPool(EnvSpec("tiny_envs:Road"), 1) as other:
         assert Learner(other, 1, 0, LearnerSettings()).ppo.behaviour().view is None
+
+
+def test_what_the_ant_has_become_is_recorded_with_care_or_without(pool: EnvPool) -> None:
+    ants = default_settings("AntCircle")
+    learner = Learner(pool, 1, 0, ants.learner)
+    snapshots = learner.run(None, Silence())
+    assert [snapshot.step for snapshot in snapshots] == [learner.done]
+    assert not len(learner.recording), "not what it did on the way"
+    recorder = Recorder(
+        pool, [snapshots[0].behaviour], 40, seed=0, limits=(10,), share=0.2, highest_penalty=0.9, settings=ants.recorder
+    )
+    orders = recorder.orders(40, np.random.default_rng(0), blind=True)
+    assert {(order.change_at, order.random) for order in orders} == {(-1, 0.0)}
+    assert all(order.noise <= 1 and not 0.3 < order.penalty < 0.8 for order in orders)
 
 
 def test_the_ant_looks_as_far_ahead_as_one_that_runs_and_other_tasks_settings_are_the_same() -> None:

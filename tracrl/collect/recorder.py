@@ -47,6 +47,9 @@ class RecorderSettings:
     """share of blind episodes from the last third of the behaviours; the others come from all of them alike"""
     at_the_ends: float = 0.1
     """share of blind episodes with the lowest penalty, and with the highest"""
+    halfhearted: tuple[float, float] | None = None
+    """penalties between these two are told to nobody, where given: half of the blind episodes lie evenly below them,
+    half above, so that one is safe because of who played it, and not by luck"""
     changing: float = 0.5
     """share of blind episodes whose penalty changes once on the way"""
     most_noise: float = 1.5
@@ -140,7 +143,11 @@ class Recorder:
         settings = self.settings
         count = len(self.behaviours)
         first = count - max(1, count // 3) if generator.random() < settings.late else 0
-        before, after = spread(generator.random(2), self.highest_penalty, settings.at_the_ends)
+        uniform = generator.random(2)
+        if settings.halfhearted is None:
+            before, after = spread(uniform, self.highest_penalty, settings.at_the_ends)
+        else:
+            before, after = decided(uniform, settings.halfhearted, self.highest_penalty)
         changes = generator.random() < settings.changing
         disturbed = generator.random() < settings.with_random_actions
         return Order(
@@ -204,3 +211,9 @@ class Recorder:
             noise=float(np.clip(order.noise + generator.normal(0, 0.1), 0, self.settings.most_noise)),
             random=float(np.clip(order.random * generator.uniform(0.7, 1.3), 0, 1)),
         )
+
+
+def decided(uniform: NDArray[np.float64], gap: tuple[float, float], highest: float) -> NDArray[np.float64]:
+    """Penalties from numbers that are uniform in [0, 1): half evenly below the gap, half evenly above it."""
+    low, high = gap
+    return np.where(uniform < 0.5, 2 * uniform * low, high + (2 * uniform - 1) * (highest - high))

@@ -214,6 +214,7 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
 
     Nor do navigators and those who have practised, whose care is to be seen in all that they do. An ant on a circle
     learns slowly: so in longer steps, and for the next 10 s, which are as many steps as one looks ahead that runs.
+    What it has become is recorded alone, with much care or with hardly any: with some care, it is safe by luck.
     """
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
@@ -225,7 +226,12 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
         calm = RecorderSettings(candidates=1.0, blind_rounds=12, with_random_actions=0.0, changing=0.0, most_noise=0.5)
         return CollectSettings(recorder=calm)
     if spec.is_task and spec.name == "AntCircle":
-        return CollectSettings(learner=LearnerSettings(ppo=PPOSettings(sight=0.2, divergence=0.03)))
+        learner = LearnerSettings(snapshots=(1.0,), recorded=0.0, ppo=PPOSettings(sight=0.2, divergence=0.03))
+        either = RecorderSettings(
+            candidates=1.0, blind_rounds=16, halfhearted=(0.3, 0.8), changing=0.0, most_noise=1.0,
+            with_random_actions=0.0,
+        )  # fmt: skip
+        return CollectSettings(learner, either)
     return CollectSettings()
 
 
@@ -267,9 +273,18 @@ def _recipe(
         "limits": None if limits is None else [float(limit) for limit in limits],
         "compact": compact,
         "observation_bits": observation_bits,
-        "settings": asdict(settings),
+        "settings": _named(asdict(settings)),
     }
     return json.loads(json.dumps(given))
+
+
+def _named(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not asked for, as in collections from before one could ask for it."""
+    return {
+        name: _named(value) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if value is not None
+    }
 
 
 def _open(path: Path, parts: Path, recipe: dict[str, Any], resume: bool) -> bool:
@@ -354,5 +369,5 @@ def _command(spec: EnvSpec, recipe: dict[str, Any]) -> str:
     words += ["--compact"] if recipe["compact"] else []
     bits = recipe["observation_bits"]
     words += [f"--observation-bits={bits}"] if bits != FLOAT_BITS else []
-    changed = recipe["settings"] != json.loads(json.dumps(asdict(default_settings(spec))))
+    changed = recipe["settings"] != json.loads(json.dumps(_named(asdict(default_settings(spec)))))
     return shlex.join(words) + f" (version {tracrl.__version__}{', with settings of its own' if changed else ''})"
