@@ -1,8 +1,7 @@
 """Random numbers for kernels of a GPU: the very bits of :mod:`tracrl.nets.random`, each word of them drawn once.
 
 A byte decides about a unit, and a word has eight. Left to a compiler that fuses elementwise work, every unit draws the
-whole word again to look at one byte of it. :mod:`tracrl.nets.attention` always draws so, the rest where
-:func:`tracrl.nets.fusing.wanted`.
+whole word again to look at one byte of it. Used where :func:`tracrl.nets.fusing.wanted`.
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, no-untyped-def"
