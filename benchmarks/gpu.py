@@ -1,12 +1,12 @@
 """Every method's update on a GPU beside its reference, in a few minutes: compiled side by side, measured in turn.
 
     python -m benchmarks.gpu --out measured --reference PYTHON
-    python -m benchmarks.gpu --out measured --methods --fused      # TraC alone, with TRACRL_FUSED=1 and without
+    python -m benchmarks.gpu --out measured --methods --plain      # TraC alone, with kernels of our own and without
 
 Starts ``benchmarks.baselines`` and ``benchmarks.trac_update`` once for every method, shape and precision. Each compiles
 and then waits; when all do, or after ``--compile`` seconds, they measure one after the other, alone on the machine.
 What each prints is in ``measured/NAME.txt``, all numbers are in ``measured/gpu.json`` and, as a table, on the screen.
-A kernel that is asked for and not used is a failure: its process measures nothing and says why.
+A kernel of our own that is not used is a failure: its process measures nothing and says why.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from benchmarks.table import table
 METHODS = ("bcq-lag", "bear-lag", "cpq", "cdt", "coptidice", "bc-all")
 SHAPES = ("PointGoal1", "BallRun", "AntCircle")
 PRECISIONS = ("bfloat16", "float32")
-FUSED = "-fused"
-"""how names of what has the kernels of tracrl.nets.fusing end"""
-ASKED_FOR = {"TRACRL_FUSED": "1", "PYTHONWARNINGS": "error:TRACRL_FUSED is 1"}
+PLAIN = "-plain"
+"""how names of what goes without the kernels of tracrl.nets.fusing end"""
+WITH_KERNELS = {"TRACRL_FUSED": "1", "PYTHONWARNINGS": "error:Left out"}
+WITHOUT = {"TRACRL_FUSED": "0"}
 
 
 def jobs(reference: str, out: Path, blocks: int, seconds: float, methods: list[str], shapes: list[str],
-         device: str, fused: bool = False) -> dict[str, list[str]]:  # fmt: skip
+         device: str, plain: bool = False) -> dict[str, list[str]]:  # fmt: skip
     """Name → arguments of Python; those that compile longest first."""
     common = ["--device", device, "--blocks", str(blocks), "--seconds", str(seconds)]
     found = {}
@@ -39,7 +40,7 @@ def jobs(reference: str, out: Path, blocks: int, seconds: float, methods: list[s
             runs = ["--runs", "9"] if precision == "float32" else []
             found[f"{method}-{precision}"] = ["benchmarks.baselines", *own, *runs, *common]
     for shape in shapes:
-        for end in ("", FUSED) if fused else ("",):
+        for end in ("", PLAIN) if plain else ("",):
             found[f"trac-{shape}{end}"] = ["benchmarks.trac_update", "--shapes", shape, *common]
     for name, command in found.items():
         command += ["--turn", str(out / f"{name}.turn"), "--out", str(out / f"{name}.json")]
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--reference", help="python of an environment with osrl-lib; needed unless --methods is empty")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=SHAPES)
-    parser.add_argument("--fused", action="store_true", help="TraC a second time, with TRACRL_FUSED=1")
+    parser.add_argument("--plain", action="store_true", help="TraC a second time, with TRACRL_FUSED=0")
     parser.add_argument("--compile", type=float, default=300.0, help="seconds after which those that are ready begin")
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.4, help="of a block")
@@ -60,15 +61,15 @@ def main() -> None:
     options = parser.parse_args()
     if options.methods and not options.reference:
         parser.error("--reference is needed for --methods")
-    if options.fused and options.device == "cpu":
-        parser.error("--fused is of a GPU")
+    if options.plain and options.device == "cpu":
+        parser.error("--plain is of a GPU")
     options.out.mkdir(parents=True, exist_ok=True)
     for old in (*options.out.glob("*.turn"), *options.out.glob("*.ready"), *options.out.glob("*.json")):
         old.unlink()
     before, end = record.facts(options.device), time.monotonic() + options.compile
     commands = jobs(options.reference, options.out, options.blocks, options.seconds, options.methods, options.shapes,
-                    options.device, options.fused)  # fmt: skip
-    variables = {name: ASKED_FOR for name in commands if name.endswith(FUSED)}
+                    options.device, options.plain)  # fmt: skip
+    variables = {name: WITHOUT if name.endswith(PLAIN) else WITH_KERNELS for name in commands}
     record.in_turn(commands, options.out, end, lambda: save(options.out, list(commands), before), variables)
     print("\n".join(table(json.loads((options.out / "gpu.json").read_text(encoding="utf-8"))["ms"])))
 
@@ -80,7 +81,7 @@ def save(out: Path, names: list[str], before: dict[str, Any]) -> None:
         if (out / f"{name}.json").exists():
             for what, numbers in json.loads((out / f"{name}.json").read_text(encoding="utf-8"))["ms"].items():
                 bf16 = name.endswith("-bfloat16")  # each process has its own reference beside it
-                row = f"{what}, fused" if name.endswith(FUSED) else what
+                row = f"{what}, plain" if name.endswith(PLAIN) else what
                 ms.setdefault(row, {}).update({f"{k}, bf16" if bf16 and k == "reference" else k: v
                                                 for k, v in numbers.items()})  # fmt: skip
     record.save(out / "gpu.json", "gpu", before, {}, ms)

@@ -59,20 +59,20 @@ def test_scores_of_two_precisions_are_compared_run_by_run() -> None:
     assert lines[-1] == "1 of 2 differences are beyond two standard errors."
 
 
-def test_a_gpu_is_measured_with_the_kernels_that_are_asked_for_and_without(tmp_path: Path) -> None:
-    commands = gpu.jobs("", tmp_path, 1, 0.1, [], ["BallRun"], "cuda", fused=True)
-    assert list(commands) == ["trac-BallRun", "trac-BallRun-fused"]
-    for name, ms in zip(commands, (2.0, 1.0), strict=True):
+def test_a_gpu_is_measured_with_kernels_of_our_own_and_without(tmp_path: Path) -> None:
+    commands = gpu.jobs("", tmp_path, 1, 0.1, [], ["BallRun"], "cuda", plain=True)
+    assert list(commands) == ["trac-BallRun", "trac-BallRun-plain"]
+    for name, ms in zip(commands, (1.0, 2.0), strict=True):
         record.save(tmp_path / f"{name}.json", "trac_update", {}, {}, {"BallRun": {"nine runs": ms}})
     gpu.save(tmp_path, list(commands), {})
     stored = json.loads((tmp_path / "gpu.json").read_text())
-    assert stored["ms"] == {"BallRun": {"nine runs": 2.0}, "BallRun, fused": {"nine runs": 1.0}}
+    assert stored["ms"] == {"BallRun": {"nine runs": 1.0}, "BallRun, plain": {"nine runs": 2.0}}
 
 
 def test_processes_have_their_own_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "said.py").write_text("import os; print(os.environ.get('TRACRL_FUSED'))")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("TRACRL_FUSED", raising=False)
-    record.in_turn({"with": ["said"], "without": ["said"]}, tmp_path, 0.0, lambda: None, {"with": gpu.ASKED_FOR})
+    record.in_turn({"with": ["said"], "without": ["said"]}, tmp_path, 0.0, lambda: None, {"with": gpu.WITH_KERNELS})
     assert (tmp_path / "with.txt").read_text().split() == ["1"]
     assert (tmp_path / "without.txt").read_text().split() == ["None"]

@@ -49,6 +49,7 @@ def test_bytes_are_those_drawn_everywhere(first: int) -> None:
     [
         (7, (64, 128), 2, 130, 8),  # a block of rows and a bit
         (60, (256, 256), 2, 128, 0),  # whole blocks
+        (60, (256, 256), 2, 130, 8),
         (150, (128, 64), 17, 40, 3),  # more columns than are multiplied at once
     ],
 )

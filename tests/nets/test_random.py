@@ -91,7 +91,7 @@ def test_a_kernel_that_draws_other_bytes_is_not_used(monkeypatch: pytest.MonkeyP
     def others(key: torch.Tensor, first: torch.Tensor, words: int) -> torch.Tensor:
         return same(key, first + 1, words)
 
-    monkeypatch.setenv("TRACRL_FUSED", "1")
+    monkeypatch.delenv("TRACRL_FUSED", raising=False)
     monkeypatch.setattr(random, "_kernel", None)
     for kernel in (others, same):
         monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", SimpleNamespace(random_bytes=kernel))
@@ -108,17 +108,23 @@ def test_a_kernel_that_cannot_be_there_is_missed_where_it_is_asked_for(monkeypat
     monkeypatch.setenv("TRACRL_FUSED", "1")
     monkeypatch.setattr(random, "_kernel", None)
     monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", None)
-    with pytest.warns(UserWarning, match="TRACRL_FUSED is 1, but .* not used: ModuleNotFoundError"):
+    with pytest.warns(UserWarning, match="Left out: .* not used: ModuleNotFoundError"):
         random.draw_by_kernel(torch.device("cpu"))
     assert random._kernel is None
 
 
-@pytest.mark.parametrize("said", [None, "", "0"])
-def test_no_kernel_draws_unless_it_is_asked_for(said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that an earlier training of the process did ask for."""
+@pytest.mark.filterwarnings("error")
+def test_where_no_kernel_can_be_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACRL_FUSED", raising=False)
-    if said is not None:
-        monkeypatch.setenv("TRACRL_FUSED", said)
+    monkeypatch.setattr(random, "_kernel", None)
+    monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", None)
+    random.draw_by_kernel(torch.device("cpu"))
+    assert random._kernel is None
+
+
+def test_no_kernel_draws_where_they_are_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that an earlier training of the process had."""
+    monkeypatch.setenv("TRACRL_FUSED", "0")
     monkeypatch.setattr(random, "_kernel", lambda key, first, words: key)
     monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", None)  # must not even be looked for
     random.draw_by_kernel(torch.device("cpu"))

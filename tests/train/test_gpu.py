@@ -23,7 +23,7 @@ from tracrl.train.stack import Stack
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
-    pytest.mark.filterwarnings("error:TRACRL_FUSED is 1"),  # kernels that are asked for must be used
+    pytest.mark.filterwarnings("error:Left out"),  # where there is a GPU, its kernels must be used
 ]
 TRAC = TraC(batch_size=8, hidden=(16, 16), clone_updates=3, updates=6, bc_lr=1e-2, lr=1e-2, warmup=1)
 ANY = TraCAny(
@@ -40,16 +40,15 @@ BC = BCSafe(batch_size=16, hidden=(8, 8), lr=1e-2)
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However short a training is; as users have it, without the kernels that are to be asked for."""
+    """However short a training is; with kernels of our own, as users have it, and none missing."""
     monkeypatch.setattr(graphs, "COMPILED_FROM", 0)
-    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    monkeypatch.setenv("TRACRL_FUSED", "1")
     monkeypatch.setattr(random, "_kernel", None)
 
 
 @pytest.fixture
-def asked_for(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels that are off by default."""
-    monkeypatch.setenv("TRACRL_FUSED", "1")
+def turned_off(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACRL_FUSED", "0")
 
 
 @pytest.mark.parametrize("method", [BC, FUSED], ids=label)
@@ -66,14 +65,14 @@ def test_compiled_parts_train_the_same_runs(method: Method, monkeypatch: pytest.
 @pytest.mark.parametrize("method", [TRAC, ANY, TOLD_X, BC, FUSED, *METHODS], ids=label)
 def test_a_gpu_trains_the_same_runs_as_a_cpu(method: Method) -> None:
     same_runs_on_both(method)
-    assert random._kernel is None
-
-
-@pytest.mark.usefixtures("asked_for")
-@pytest.mark.parametrize("method", [TRAC, FUSED], ids=label)
-def test_a_gpu_whose_kernel_draws_trains_the_same_runs_as_a_cpu(method: Method) -> None:
-    same_runs_on_both(method)
     assert random._kernel is not None
+
+
+@pytest.mark.usefixtures("turned_off")
+@pytest.mark.parametrize("method", [TRAC, FUSED], ids=label)
+def test_a_gpu_without_kernels_of_our_own_trains_the_same_runs_as_a_cpu(method: Method) -> None:
+    same_runs_on_both(method)
+    assert random._kernel is None
 
 
 def same_runs_on_both(method: Method) -> None:
@@ -121,7 +120,6 @@ def losses(stack: Stack, updates: int) -> np.ndarray:
     return torch.stack([stack.update()["loss"] for _ in range(updates)]).cpu().numpy()
 
 
-@pytest.mark.usefixtures("asked_for")
 @pytest.mark.parametrize("inputs", [7, 60, 260])
 def test_kernels_of_a_network_pass_their_trial_at_the_sizes_of_tasks(inputs: int) -> None:
     network = StackedMLP(generators([0, 10]), (inputs, 256, 256, 8), output=torch.tanh, dropout=0.25).cuda()
@@ -144,7 +142,6 @@ def test_networks_in_one_kernel_train_the_same_runs(method: Method, monkeypatch:
     assert not np.array_equal(*results)
 
 
-@pytest.mark.usefixtures("asked_for")
 def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     data, results = make_small_data(), []
     segment = int(data.lengths.max()) * sum(WIDE.hidden)
@@ -156,7 +153,6 @@ def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypa
     assert np.allclose(*results, rtol=1e-2, atol=2e-3)
 
 
-@pytest.mark.usefixtures("asked_for")
 def test_a_resumed_training_in_one_kernel_is_the_whole_one() -> None:
     data = make_small_data()
     with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
@@ -169,7 +165,6 @@ def test_a_resumed_training_in_one_kernel_is_the_whole_one() -> None:
         assert np.allclose(losses(stack, 2), whole[4:], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.usefixtures("asked_for")
 def test_bytes_drawn_on_a_gpu_are_those_of_a_cpu() -> None:
     device = torch.device("cuda")
     random.draw_by_kernel(device)

@@ -14,25 +14,20 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.library import triton_op, wrap_triton
+from torch.library import custom_op
 
-_GAMMA = tl.constexpr(0x9E3779B97F4A7C15)  # of splitmix64, as in tracrl.nets.random
-_MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
-_MIX_2 = tl.constexpr(0x94D049BB133111EB)
+from tracrl.nets.kernels import drawn, kept
+
+FORWARD: dict[str, int] = {"num_warps": 4}
+BACKWARD: dict[str, int] = {"num_warps": 4}
 
 
 @triton.jit
-def _kept(keys, n, h, sequences, threshold, heads: tl.constexpr, tokens: tl.constexpr, side: tl.constexpr):
+def _scores_kept(keys, n, h, sequences, threshold, heads: tl.constexpr, tokens: tl.constexpr, side: tl.constexpr):
     """(side, side): which scores of a head are kept. A word of eight bytes decides about eight of them."""
-    key = tl.load(keys + n // sequences).to(tl.uint64, bitcast=True)
     row, word = tl.arange(0, side)[:, None], tl.arange(0, side // 8)[None, :]
     first = ((n % sequences) * heads + h).to(tl.int64) * (tokens * tokens // 8)
-    z = (key ^ (first + row * (tokens // 8) + word).to(tl.uint64)) * _GAMMA
-    z = (z ^ (z >> 30)) * _MIX_1
-    z = (z ^ (z >> 27)) * _MIX_2
-    z = z ^ (z >> 31)
-    places = (tl.arange(0, 8) * 8).to(tl.uint64)
-    return tl.reshape((z[:, :, None] >> places[None, None, :]) & 255, (side, side)) >= threshold
+    return kept(drawn(tl.load(keys + n // sequences), (first + row * (tokens // 8) + word).to(tl.uint64)), threshold)
 
 
 @triton.jit
@@ -59,8 +54,8 @@ def _forward(
     key = tl.load(at + width, mask=inside, other=0.0)
     value = tl.load(at + 2 * width, mask=inside, other=0.0)
     shares = _shares(query, key, scale, tokens, side)
-    kept = _kept(keys, n, h, sequences, threshold, heads, tokens, side)
-    dropped = tl.where(kept, shares * kept_weight, 0.0).to(value.dtype)
+    left = _scores_kept(keys, n, h, sequences, threshold, heads, tokens, side)
+    dropped = tl.where(left, shares * kept_weight, 0.0).to(value.dtype)
     result = tl.dot(dropped, value, input_precision="tf32")
     to = out + n.to(tl.int64) * (tokens * width) + row * width + h * head + column
     tl.store(to, result.to(out.dtype.element_ty), mask=inside)
@@ -82,11 +77,11 @@ def _backward(
     at = slope + n.to(tl.int64) * (tokens * width) + row * width + h * head + column
     delta = tl.load(at, mask=inside, other=0.0).to(value.dtype)
     shares = _shares(query, key, scale, tokens, side)
-    kept = _kept(keys, n, h, sequences, threshold, heads, tokens, side)
-    dropped = tl.where(kept, shares * kept_weight, 0.0).to(value.dtype)
+    left = _scores_kept(keys, n, h, sequences, threshold, heads, tokens, side)
+    dropped = tl.where(left, shares * kept_weight, 0.0).to(value.dtype)
     of_value = tl.dot(tl.trans(dropped), delta, input_precision="tf32")
     of_shares = tl.dot(delta, tl.trans(value), input_precision="tf32")
-    of_shares = tl.where(kept, of_shares * kept_weight, 0.0)
+    of_shares = tl.where(left, of_shares * kept_weight, 0.0)
     of_scores = shares * (of_shares - tl.sum(shares * of_shares, 1)[:, None]) * scale
     of_scores = of_scores.to(value.dtype)
     of_query = tl.dot(of_scores, key, input_precision="tf32")
@@ -97,20 +92,31 @@ def _backward(
     tl.store(of_mixed + place + 2 * width, of_value.to(kind), mask=inside)
 
 
-@triton_op("tracrl::attend", mutates_args={})
+@custom_op("tracrl::attend", mutates_args=())
 def attend(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> Tensor:
     """(N, tokens, 3 · width) → (N, tokens, width), N = R · sequences; dropout by ``keys`` (R,), ``threshold`` / 256."""
     out = mixed.new_empty(*mixed.shape[:2], mixed.shape[2] // 3)
-    wrap_triton(_forward)[(len(mixed), heads)](mixed, keys, out, *_settings(mixed, keys, heads, threshold))
+    _forward[(len(mixed), heads)](mixed.contiguous(), keys, out, *_settings(mixed, keys, heads, threshold), **FORWARD)
     return out
 
 
-@triton_op("tracrl::attend_slopes", mutates_args={})
+@attend.register_fake
+def _(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> Tensor:
+    return mixed.new_empty(*mixed.shape[:2], mixed.shape[2] // 3)
+
+
+@custom_op("tracrl::attend_slopes", mutates_args=())
 def attend_slopes(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int) -> Tensor:
     """The gradient of ``mixed``, given that of the result."""
+    mixed = mixed.contiguous()
     of_mixed, settings = torch.empty_like(mixed), _settings(mixed, keys, heads, threshold)
-    wrap_triton(_backward)[(len(mixed), heads)](mixed, keys, slope.contiguous(), of_mixed, *settings)
+    _backward[(len(mixed), heads)](mixed, keys, slope.contiguous(), of_mixed, *settings, **BACKWARD)
     return of_mixed
+
+
+@attend_slopes.register_fake
+def _(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int) -> Tensor:
+    return mixed.new_empty(mixed.shape)
 
 
 def _settings(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> tuple[Any, ...]:

@@ -29,8 +29,8 @@ from tracrl.nets.kernels import drawn, kept
 ROWS, UNITS, INPUTS = 128, 64, 128
 """of a block, of a piece of a hidden layer, and the most columns of the input that are kept beside: of more, half as
 many are read at a time, again for every piece"""
-FORWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
-BACKWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
+FORWARD: dict[str, int] = {"num_warps": 8, "num_stages": 3}
+BACKWARD: dict[str, int] = {"num_warps": 8, "num_stages": 3}
 PRODUCTS, ROWS_OF_A_PART = 96, 512
 """of gradients of weights: enough products for all processors, of at least so many rows each"""
 
@@ -47,17 +47,17 @@ def _units_kept(draws, which, run, runs, row, word, threshold, units: tl.constex
 @triton.jit
 def _forward(
     x, weight_1, bias_1, weight_2, bias_2, weight_3, bias_3, draws, hidden_1, hidden_2, out,
-    runs, rows, threshold,
+    runs, rows, threshold, scale,
     inputs: tl.constexpr, first: tl.constexpr, second: tl.constexpr, outputs: tl.constexpr,
     at_once: tl.constexpr, piece: tl.constexpr, columns: tl.constexpr, outputs_side: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * at_once + tl.arange(0, at_once)
-    inside = (row < rows)[:, None]
+    # A last block that is not full computes the last row again: whatever it reads or writes is there.
+    row = tl.minimum(tl.program_id(0) * at_once + tl.arange(0, at_once), rows - 1)
     place = (run * rows + row)[:, None]
     column, unit_2 = tl.arange(0, columns), tl.arange(0, second)
     if inputs <= columns:
-        x_0 = tl.load(x + place * inputs + column[None, :], mask=inside & (column < inputs)[None, :], other=0.0)
+        x_0 = tl.load(x + place * inputs + column[None, :], mask=(column < inputs)[None, :], other=0.0)
     result = tl.zeros((at_once, second), tl.float32)
     for start in range(0, first, piece):
         unit = start + tl.arange(0, piece)
@@ -68,46 +68,47 @@ def _forward(
             hidden = tl.zeros((at_once, piece), tl.float32)
             for i in range(0, inputs, columns):
                 there = i + column < inputs
-                x_i = tl.load(x + place * inputs + i + column[None, :], mask=inside & there[None, :], other=0.0)
+                x_i = tl.load(x + place * inputs + i + column[None, :], mask=there[None, :], other=0.0)
                 hidden = tl.dot(x_i, tl.load(at + i * first, mask=there[:, None], other=0.0), hidden)
-        hidden += tl.load(bias_1 + run * first + unit)[None, :]
+        bias = tl.load(bias_1 + run * first + unit)[None, :]
         word = start // 8 + tl.arange(0, piece // 8)
         left = _units_kept(draws, 0, run, runs, row, word, threshold, first)
-        rounded = tl.where(left & (hidden > 0), hidden, 0.0).to(hidden_1.dtype.element_ty)
-        tl.store(hidden_1 + place * first + unit[None, :], rounded, mask=inside)
+        # Compared before the bias is added: else the compiler begins the product with it, and copies it into place
+        # behind the fence that matrix units want before their registers are touched.
+        rounded = tl.where(left & (hidden > -bias), hidden + bias, 0.0).to(hidden_1.dtype.element_ty)
+        tl.store(hidden_1 + place * first + unit[None, :], rounded)
         to_second = tl.load(weight_2 + run * first * second + unit[:, None] * second + unit_2[None, :])
         result = tl.dot(rounded, to_second, result)
-    result += tl.load(bias_2 + run * second + unit_2)[None, :]
+    result = result * scale + tl.load(bias_2 + run * second + unit_2)[None, :]
     left = _units_kept(draws, 1, run, runs, row, tl.arange(0, second // 8), threshold, second)
     rounded = tl.where(left & (result > 0), result, 0.0).to(hidden_2.dtype.element_ty)
-    tl.store(hidden_2 + place * second + unit_2[None, :], rounded, mask=inside)
+    tl.store(hidden_2 + place * second + unit_2[None, :], rounded)
     output = tl.arange(0, outputs_side)
     last = tl.load(
         weight_3 + run * second * outputs + unit_2[:, None] * outputs + output[None, :],
         mask=(output < outputs)[None, :],
         other=0.0,
     )
-    answer = tl.dot(rounded, last) + tl.load(bias_3 + run * outputs + output, mask=output < outputs, other=0.0)[None, :]
-    tl.store(out + place * outputs + output[None, :], answer, mask=inside & (output < outputs)[None, :])
+    bias = tl.load(bias_3 + run * outputs + output, mask=output < outputs, other=0.0)[None, :]
+    answer = tl.dot(rounded, last) * scale + bias
+    tl.store(out + place * outputs + output[None, :], answer, mask=(output < outputs)[None, :])
 
 
 @triton.jit
 def _backward(
     slope, hidden_1, hidden_2, weight_2, weight_3, slope_1, slope_2, sums_1, sums_2,
-    rows,
+    rows, scale,
     first: tl.constexpr, second: tl.constexpr, outputs: tl.constexpr,
     at_once: tl.constexpr, piece: tl.constexpr, outputs_side: tl.constexpr,
 ):  # fmt: skip
     run, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
     row = block * at_once + tl.arange(0, at_once)
     inside = (row < rows)[:, None]
-    place = (run * rows + row)[:, None]
+    place = (run * rows + tl.minimum(row, rows - 1))[:, None]  # as on the way forward; such rows count in no sum
     of_block = run * tl.num_programs(0) + block
     kind = slope_1.dtype.element_ty
     output, unit_1 = tl.arange(0, outputs_side), tl.arange(0, first)
-    of_out = tl.load(
-        slope + place * outputs + output[None, :], mask=inside & (output < outputs)[None, :], other=0.0
-    ).to(kind)
+    of_out = tl.load(slope + place * outputs + output[None, :], mask=(output < outputs)[None, :], other=0.0).to(kind)
     result = tl.zeros((at_once, first), tl.float32)
     for start in range(0, second, piece):
         unit = start + tl.arange(0, piece)
@@ -116,17 +117,17 @@ def _backward(
             mask=(output < outputs)[:, None],
             other=0.0,
         )
-        hidden = tl.load(hidden_2 + place * second + unit[None, :], mask=inside, other=0.0)
-        delta = tl.where(hidden > 0, tl.dot(of_out, last), 0.0)
-        tl.store(sums_2 + of_block * second + unit, tl.sum(delta, 0))
+        hidden = tl.load(hidden_2 + place * second + unit[None, :])
+        delta = tl.where(hidden > 0, tl.dot(of_out, last) * scale, 0.0)
+        tl.store(sums_2 + of_block * second + unit, tl.sum(tl.where(inside, delta, 0.0), 0))
         rounded = delta.to(kind)
-        tl.store(slope_2 + place * second + unit[None, :], rounded, mask=inside)
+        tl.store(slope_2 + place * second + unit[None, :], rounded)
         turned = tl.load(weight_2 + run * first * second + unit_1[None, :] * second + unit[:, None])
         result = tl.dot(rounded, turned, result)
-    hidden = tl.load(hidden_1 + place * first + unit_1[None, :], mask=inside, other=0.0)
-    result = tl.where(hidden > 0, result, 0.0)
-    tl.store(sums_1 + of_block * first + unit_1, tl.sum(result, 0))
-    tl.store(slope_1 + place * first + unit_1[None, :], result.to(kind), mask=inside)
+    hidden = tl.load(hidden_1 + place * first + unit_1[None, :])
+    result = tl.where(hidden > 0, result * scale, 0.0)
+    tl.store(sums_1 + of_block * first + unit_1, tl.sum(tl.where(inside, result, 0.0), 0))
+    tl.store(slope_1 + place * first + unit_1[None, :], result.to(kind))
 
 
 @custom_op("tracrl::mlp", mutates_args=())
@@ -137,10 +138,10 @@ def _mlp(
     """The result in float32, and the two hidden layers in the precision of x."""
     (runs, rows, inputs), first, second, outputs = x.shape, *(w.shape[2] for w in (weight_1, weight_2, weight_3))
     hidden_1, hidden_2, out = _room(x, first, second, outputs)
-    weights = [_scaled(w, threshold, i, x.dtype) for i, w in enumerate((weight_1, weight_2, weight_3))]
+    weights = [w.to(x.dtype).contiguous() for w in (weight_1, weight_2, weight_3)]
     _forward[(triton.cdiv(rows, ROWS), runs)](
         x, weights[0], bias_1, weights[1], bias_2, weights[2], bias_3, draws, hidden_1, hidden_2, out,
-        runs, rows, threshold, inputs, first, second, outputs,
+        runs, rows, threshold, kept_weight(threshold), inputs, first, second, outputs,
         ROWS, UNITS, _side(inputs) if inputs <= INPUTS else INPUTS // 2, _side(outputs), **FORWARD,
     )  # fmt: skip
     return out, hidden_1, hidden_2
@@ -153,9 +154,9 @@ def _mlp_slopes(
     """The slopes of both hidden layers before their ReLUs, and these summed up over each block of rows."""
     (runs, rows, first), second, outputs = hidden_1.shape, hidden_2.shape[2], slope.shape[2]
     results = _room_back(hidden_1, hidden_2)
-    weights = [_scaled(w, threshold, 1, hidden_1.dtype) for w in (weight_2, weight_3)]
+    weights = [w.to(hidden_1.dtype).contiguous() for w in (weight_2, weight_3)]
     _backward[(triton.cdiv(rows, ROWS), runs)](
-        slope, hidden_1, hidden_2, *weights, *results, rows, first, second, outputs,
+        slope, hidden_1, hidden_2, *weights, *results, rows, kept_weight(threshold), first, second, outputs,
         ROWS, UNITS, _side(outputs), **BACKWARD,
     )  # fmt: skip
     return results
@@ -196,7 +197,7 @@ def _slopes(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, ...]:
     x, hidden_1, hidden_2, weight_2, weight_3 = ctx.saved_tensors
     slope = slope.contiguous()
     slope_1, slope_2, sums_1, sums_2 = _mlp_slopes(slope, hidden_1, hidden_2, weight_2, weight_3, ctx.threshold)
-    scale, outputs = 256 / (256 - ctx.threshold), slope.shape[2]
+    scale, outputs = kept_weight(ctx.threshold), slope.shape[2]
     of_last = _product(hidden_2, pad(slope.to(x.dtype), (0, -outputs % 8)))[..., :outputs]
     return (
         None,
@@ -242,9 +243,9 @@ def _side(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
-def _scaled(weight: Tensor, threshold: int, layer: int, kind: torch.dtype) -> Tensor:
-    """What is kept weighs the more, from the second layer on."""
-    return (weight * (256 / (256 - threshold)) if layer else weight).to(kind).contiguous()
+def kept_weight(threshold: int) -> float:
+    """What is kept weighs so much the more in the next layer."""
+    return 256 / (256 - threshold)
 
 
 def _product(x: Tensor, slope: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Whether a GPU is to use kernels that are not timed yet."""
+"""Whether a GPU uses kernels of our own, written in Triton."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import warnings
 
 
 def wanted() -> bool:
-    """Whether the environment variable TRACRL_FUSED is 1; off by default.
+    """Unless the environment variable TRACRL_FUSED is 0.
 
-    Then a GPU draws random bytes by a kernel of our own (:mod:`tracrl.nets.kernels`), and TraC's network with bfloat16
-    products is one kernel each way (:mod:`tracrl.nets.fused`). Both are written and tested in Triton's interpreter, not
-    timed on a GPU yet: there bytes were drawn in tests, and the network has never run. Each is tried against the plain
-    form before use.
+    They draw random bytes (:mod:`tracrl.nets.kernels`), are CDT's attention (:mod:`tracrl.nets.attention`) and, with
+    bfloat16 products, TraC's network (:mod:`tracrl.nets.fused`). The first and the last are tried against the plain
+    form before they are used.
     """
-    return os.environ.get("TRACRL_FUSED") == "1"
+    return os.environ.get("TRACRL_FUSED") != "0"
 
 
 def left_out(what: str, why: object) -> None:
-    """Say that what was asked for is not used."""
+    """Say that kernels are not used, and why; where Triton is not there, only if they were asked for
+    (TRACRL_FUSED is 1)."""
+    if isinstance(why, ImportError) and os.environ.get("TRACRL_FUSED") != "1":
+        return
     reason = f"{type(why).__name__}: {why}" if isinstance(why, Exception) else why
-    warnings.warn(f"TRACRL_FUSED is 1, but {what} not used: {reason}", stacklevel=3)
+    warnings.warn(f"Left out: {what} not used: {reason}", stacklevel=3)

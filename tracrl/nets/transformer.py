@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from tracrl.nets import fusing
 from tracrl.nets.blocks import affine
 from tracrl.nets.dropout import scaled_dropout
 from tracrl.nets.gelu import gelu
@@ -128,10 +129,11 @@ class StackedGPT(nn.Module):
         self.final_norm = LayerNorm(len(generators), width)
 
     def fuse_attention(self, tokens: int) -> None:
-        """On a GPU: attention to so many tokens in one kernel, where Triton is there and the sizes fit."""
+        """On a GPU: attention to so many tokens in one kernel, where that is wanted
+        (:func:`tracrl.nets.fusing.wanted`), Triton is there and the sizes fit."""
         block = self.blocks[0]
         head = block.mixing.weight.shape[1] // block.heads
-        if tokens % 8 or tokens > MOST_FUSED_TOKENS or head not in FUSED_HEADS:
+        if not fusing.wanted() or tokens % 8 or tokens > MOST_FUSED_TOKENS or head not in FUSED_HEADS:
             return
         try:
             from tracrl.nets.attention import attend
