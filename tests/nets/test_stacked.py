@@ -112,7 +112,7 @@ def wrong(x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], *_: object) -> Ten
 def test_kernels_that_fail_or_are_wrong_are_not_used(
     kernel: Callable[..., Tensor], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    monkeypatch.setenv("TRACRL_FUSED", "1")
     monkeypatch.setitem(sys.modules, "tracrl.nets.fused", SimpleNamespace(fits=lambda _: True, fused_mlp=kernel))
     network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
     with pytest.warns(UserWarning, match=f"not used: .*{said}"):
@@ -130,18 +130,10 @@ def test_kernels_that_cannot_be_there_are_missed_where_they_are_asked_for(monkey
 
 
 @pytest.mark.filterwarnings("error")
-def test_where_no_kernels_can_be_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRACRL_FUSED", raising=False)
-    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", None)
-    network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
-    network.fuse()
-    assert network.fused is None
-
-
-@pytest.mark.filterwarnings("error")
-def test_nothing_is_fused_where_kernels_are_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["", "0"])
+def test_nothing_is_fused_where_nobody_asks_for_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not even tried: these would say that they failed."""
-    monkeypatch.setenv("TRACRL_FUSED", "0")
+    monkeypatch.setenv("TRACRL_FUSED", variable)
     monkeypatch.setitem(sys.modules, "tracrl.nets.fused", SimpleNamespace(fits=lambda _: True, fused_mlp=not_compiled))
     network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
     network.fuse()

@@ -8,7 +8,7 @@ layers' slopes; what is left are the products that give the weights' gradients.
 
 Masks are those of :func:`tracrl.nets.dropout.relu_dropout`, whose plain form this is held to in
 tests/nets/test_kernels.py, by Triton's interpreter, and in tests/train/test_gpu.py. Used where
-:func:`tracrl.nets.fusing.wanted`.
+:func:`tracrl.nets.fusing.asked_for`.
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, no-untyped-def"
@@ -26,11 +26,13 @@ from torch.nn.functional import pad
 
 from tracrl.nets.kernels import drawn, kept
 
-ROWS, UNITS, INPUTS = 128, 64, 128
+ROWS, UNITS, INPUTS = 64, 64, 128
 """of a block, of a piece of a hidden layer, and the most columns of the input that are kept beside: of more, half as
 many are read at a time, again for every piece"""
-FORWARD: dict[str, int] = {"num_warps": 8, "num_stages": 3}
-BACKWARD: dict[str, int] = {"num_warps": 8, "num_stages": 3}
+FORWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
+BACKWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
+"""Not the fastest: with 128 rows, or 4 warps, the assembler that Triton 3.6 comes with (ptxas 12.8) makes wrong ones of
+some sizes for an H200, and ptxas 12.9 right ones."""
 PRODUCTS, ROWS_OF_A_PART = 96, 512
 """of gradients of weights: enough products for all processors, of at least so many rows each"""
 

@@ -1,4 +1,9 @@
-"""Whether a GPU uses kernels of our own, written in Triton."""
+"""Whether a GPU uses kernels of our own, written in Triton: the environment variable TRACRL_FUSED.
+
+They draw random bytes (:mod:`tracrl.nets.kernels`), are CDT's attention (:mod:`tracrl.nets.attention`) and, with
+bfloat16 products, TraC's network (:mod:`tracrl.nets.fused`). The first and the last are tried against the plain form
+before they are used.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,18 @@ import warnings
 
 
 def wanted() -> bool:
-    """Unless the environment variable TRACRL_FUSED is 0.
-
-    They draw random bytes (:mod:`tracrl.nets.kernels`), are CDT's attention (:mod:`tracrl.nets.attention`) and, with
-    bfloat16 products, TraC's network (:mod:`tracrl.nets.fused`). The first and the last are tried against the plain
-    form before they are used.
-    """
+    """Those that are faster wherever they were measured: unless TRACRL_FUSED is 0."""
     return os.environ.get("TRACRL_FUSED") != "0"
 
 
+def asked_for() -> bool:
+    """Those that are no faster yet: where TRACRL_FUSED is 1."""
+    return os.environ.get("TRACRL_FUSED") == "1"
+
+
 def left_out(what: str, why: object) -> None:
-    """Say that kernels are not used, and why; where Triton is not there, only if they were asked for
-    (TRACRL_FUSED is 1)."""
-    if isinstance(why, ImportError) and os.environ.get("TRACRL_FUSED") != "1":
+    """Say that kernels are not used, and why; where Triton is not there, only if they were asked for."""
+    if isinstance(why, ImportError) and not asked_for():
         return
     reason = f"{type(why).__name__}: {why}" if isinstance(why, Exception) else why
     warnings.warn(f"Left out: {what} not used: {reason}", stacklevel=3)

@@ -92,16 +92,16 @@ class StackedMLP(nn.Module):
         """that share its rows out on a CPU; None: as many as torch would use"""
         self.dropped = round(dropout * 256)
         self.fused: Fused | None = None
-        """the whole network with dropout in one kernel each way, where that is wanted (:meth:`fuse`)"""
+        """the whole network with dropout in one kernel each way, where that is asked for (:meth:`fuse`)"""
 
     def fuse(self) -> None:
-        """On a GPU with products in bfloat16: kernels of our own, where they are wanted
-        (:func:`tracrl.nets.fusing.wanted`) and the sizes fit.
+        """On a GPU with products in bfloat16: kernels of our own, where they are asked for
+        (:func:`tracrl.nets.fusing.asked_for`) and the sizes fit.
 
         Before they are used they are tried: where there is no Triton, or they do not compile, or compute something else
         than the plain form does, that is said and the plain form stays.
         """
-        if not fusing.wanted():
+        if not fusing.asked_for():
             return
         try:
             from tracrl.nets.fused import fits, fused_mlp
