@@ -24,8 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tracrl.collect.behaviour import PENALTY_FEATURES
-from tracrl.collect.navigator import BINS, FAR
-from tracrl.collect.practised import HIGHEST, REACH
+from tracrl.collect.practised import BINS, FAR, HIGHEST, REACH
 
 TRIES = 12
 """places drawn for a thing; where none is free, it is the freest"""

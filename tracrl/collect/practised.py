@@ -22,10 +22,11 @@ from safetensors.numpy import load_file
 
 from tracrl.collect.behaviour import Decide, Floats, GaussianBehaviour
 from tracrl.collect.learner import unpacked
-from tracrl.collect.navigator import BINS
 from tracrl.envs.environment import Environment
 
 FOLDER = Path(__file__).parent / "practised"
+BINS, FAR = 16, 3.0
+"""of a lidar: directions, counted from straight ahead to the left, and metres to where it sees nothing any more"""
 BEFORE_LIDARS = {"Point": 12, "Car": 24}
 """numbers of an observation that its sensors come first with"""
 LOOKED_AT = {"Point": (3, 4), "Car": (4, 8)}

@@ -19,7 +19,6 @@ from tracrl.claims import BusyError, Claim, alive
 from tracrl.collect.behaviour import Behaviour
 from tracrl.collect.driver import DRIVERS, Driver
 from tracrl.collect.learner import Learner, LearnerSettings
-from tracrl.collect.navigator import NAVIGATORS, Navigator, steers
 from tracrl.collect.ppo import PPOSettings
 from tracrl.collect.practised import Practised, has_practised, practised, reach_of
 from tracrl.collect.progress import Progress, Silence
@@ -84,8 +83,8 @@ def collect(
     leaving ``next_observations`` out, which other libraries want; ``observation_bits`` is how many significant bits of
     each observation are kept, of the 24 of a float32: with 12 a file is about a third smaller.
 
-    Nothing is trained for MetaDrive's tasks, where the simulator's driver model drives, for the Push tasks, where a
-    navigator steers by what its lidars see, and for the Goal and Button tasks, whose behaviours have practised before.
+    Nothing is trained for MetaDrive's tasks, where the simulator's driver model drives, and for the Goal, Button and
+    Push tasks, whose behaviours have practised before.
 
     The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
     not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
@@ -195,16 +194,12 @@ def _has_drivers(spec: EnvSpec) -> bool:
     return spec.is_task and get_task(spec.name).suite == "MetaDrive"
 
 
-def untrained(env: str | EnvSpec) -> Sequence[Driver | Navigator | Practised]:
+def untrained(env: str | EnvSpec) -> Sequence[Driver | Practised]:
     """Behaviours that need no learning, where there are such."""
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
         return DRIVERS
-    if not spec.is_task:
-        return ()
-    if has_practised(spec.name):
-        return (practised(spec.name),)
-    return NAVIGATORS if steers(spec.name) else ()
+    return (practised(spec.name),) if spec.is_task and has_practised(spec.name) else ()
 
 
 def default_settings(env: str | EnvSpec) -> CollectSettings:
@@ -212,9 +207,9 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
 
     Who drives does nothing at random: a random action is half the time a brake, the strongest thing there is.
 
-    Nor do navigators and those who have practised, whose care is to be seen in all that they do. An ant on a circle
-    learns slowly: so in longer steps, and for the next 10 s, which are as many steps as one looks ahead that runs.
-    What it has become is recorded alone, with much care or with hardly any: with some care, it is safe by luck.
+    Nor does who has practised, whose care is to be seen in all that is done. An ant on a circle learns slowly: so in
+    longer steps, and for the next 10 s, which are as many steps as one looks ahead that runs. What it has become is
+    recorded alone, with much care or with hardly any: with some care, it is safe by luck.
     """
     spec = EnvSpec.of(env)
     if _has_drivers(spec):
@@ -222,9 +217,6 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
     if spec.is_task and has_practised(spec.name):
         steady = RecorderSettings(candidates=1.0, blind_rounds=16, with_random_actions=0.0, changing=0.0)
         return CollectSettings(recorder=steady)
-    if untrained(spec):
-        calm = RecorderSettings(candidates=1.0, blind_rounds=12, with_random_actions=0.0, changing=0.0, most_noise=0.5)
-        return CollectSettings(recorder=calm)
     if spec.is_task and spec.name == "AntCircle":
         learner = LearnerSettings(snapshots=(1.0,), recorded=0.0, ppo=PPOSettings(sight=0.2, divergence=0.03))
         either = RecorderSettings(
