@@ -24,7 +24,8 @@ from tracrl.collect.practised import (
     told,
 )
 from tracrl.collect.rollout import Order
-from tracrl.collect.run import default_settings, untrained
+from tracrl.collect.run import collect, default_settings, untrained
+from tracrl.data.hdf5 import read_hdf5
 from tracrl.envs.environment import Environment, EnvSpec
 from tracrl.envs.safety_gymnasium import SafetyGymnasiumEnv
 from tracrl.tasks.table import all_tasks, get_task
@@ -222,3 +223,12 @@ def test_what_practised_is_what_plays(tmp_path: Path, monkeypatch: pytest.Monkey
     wanted, log_deviation = network(inputs)
     assert decide(observation) == pytest.approx(wanted[0].detach().numpy(), abs=5e-3)
     assert deviation == pytest.approx(log_deviation.exp()[0].detach().numpy(), rel=1e-2)
+
+
+def test_a_recipe_says_how_much_of_the_box_is_used(tmp_path: Path) -> None:
+    """A file has the box of what was played, and a collection of before, with another, is not gone on with."""
+    path = collect("PointGoal1", episodes=1, out=tmp_path / "one.hdf5", workers=1)
+    data = read_hdf5(path)
+    assert data.action_high.tolist() == pytest.approx(reach_of("PointGoal1"))
+    assert (np.abs(data.actions) <= data.action_high).all()
+    assert data.metadata["recipe"]["environment"]["reach"] == list(reach_of("PointGoal1"))

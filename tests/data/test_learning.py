@@ -129,13 +129,13 @@ def test_every_episode_the_same() -> None:
 
 
 def test_actions_that_use_hardly_any_of_their_box(small_data: Episodes) -> None:
-    assert said(replace(small_data, actions=small_data.actions * np.float32(0.05))).startswith(
-        "warning: the logged actions use hardly any of their box: column 0 "
-    )
     tiny = replace(small_data, actions=np.float32(0.05) * np.sign(small_data.actions))
+    assert said(tiny).startswith("warning: the logged actions use hardly any of their box: column 0 5.0%")
     assert said(tiny).endswith("give the box that is really used (--action-low -0.05 --action-high 0.05).")
-    one = columns(small_data, actions=(0, 0.05 * small_data.actions[:, 0]))
-    if one.action_size > 1:
-        assert "action_low and action_high of tracrl.load_dataset" in said(one)
     told = replace(tiny, action_low=tiny.action_low * np.float32(0.05), action_high=tiny.action_high * np.float32(0.05))
     assert found(told) == []
+    aside = replace(tiny, actions=tiny.actions + np.float32(0.5))
+    assert said(aside).endswith("(--action-low 0.45 --action-high 0.55).")
+    one = columns(small_data, actions=(0, 0.05 * small_data.actions[:, 0]))
+    assert "box: column 0 4" in said(one)
+    assert said(one).endswith("(action_low and action_high of tracrl.load_dataset, or in the file's attributes).")

@@ -28,6 +28,15 @@ def test_actions_run_from_one_end_of_the_box_to_the_other() -> None:
     np.testing.assert_array_equal(to_box(np.array([0, 0.5], np.float32), low, high), [2, 20])
 
 
+def test_an_environment_may_be_used_in_the_middle_of_its_box_alone() -> None:
+    whole, part = Environment(EnvSpec("tiny_envs:Road")), Environment(EnvSpec("tiny_envs:Road", reach=(0.5,)))
+    middle = (whole.low + whole.high) / 2
+    np.testing.assert_allclose(part.low, (whole.low + middle) / 2)
+    np.testing.assert_allclose(part.high, (whole.high + middle) / 2)
+    np.testing.assert_array_equal(part.info.action_high, part.high)
+    assert part.spec.to_dict() == {**whole.spec.to_dict(), "reach": [0.5]}
+
+
 def test_a_class_an_id_and_a_time_limit() -> None:
     for name, limit, length in (("tiny_envs:Road", None, 20), ("tiny_envs:TinyRoad-v0", None, 12)):
         assert len(drive(EnvSpec(name, max_steps=limit))) == length

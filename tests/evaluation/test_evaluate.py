@@ -159,6 +159,13 @@ def test_a_narrower_action_box_is_noted() -> None:
         evaluate(MLPPolicy(metadata, policy.tensors), "tiny_envs:Field", episodes=1, workers=1)
 
 
+@pytest.mark.filterwarnings("error")
+def test_data_of_the_very_task_may_use_a_part_of_its_box() -> None:
+    policy = random_stack(1, 7, 2)
+    metadata = replace(policy.metadata, action_low=(-0.5, -0.5), action_high=(0.5, 0.5), task="BallRun")
+    evaluate(MLPPolicy(metadata, policy.tensors), "BallRun", episodes=1, workers=1)
+
+
 @pytest.mark.parametrize(("option", "value"), [("episodes", 10**14), ("seed", -1)])
 def test_absurd_numbers_are_said(option: str, value: int) -> None:
     with pytest.raises(TracrlError, match=f"--{option} is {value}; expected"):

@@ -89,7 +89,7 @@ def collect(
     The file is determined by environment, steps, episodes, seed, limits, settings and the versions of what computes,
     not by the number of ``workers`` (processes; by default one per core) nor by interruptions.
     """
-    spec = EnvSpec.of(env)
+    spec = _within_reach(EnvSpec.of(env))
     settings = settings or default_settings(spec)
     progress = progress or Silence()
     _check(steps, episodes, seed, limits, observation_bits)
@@ -133,7 +133,7 @@ def _collect(
     steps, episodes, seed = recipe["steps"], recipe["episodes"], recipe["seed"]
     known = _limits(spec, limits)
     region = _region(spec) if settings.crop else EVERYWHERE
-    with EnvPool(replace(spec, reach=_reach(spec)), workers) as pool, progress:
+    with EnvPool(spec, workers) as pool, progress:
         write_json(parts / RECIPE, recipe)
         behaviours: Sequence[Behaviour] = untrained(spec)
         origins: list[dict[str, Any]] = [{"style": style.name} for style in untrained(spec)]
@@ -227,9 +227,9 @@ def default_settings(env: str | EnvSpec) -> CollectSettings:
     return CollectSettings()
 
 
-def _reach(spec: EnvSpec) -> tuple[float, ...] | None:
-    """How much of the action box is used, where it is not all of it."""
-    return reach_of(spec.name) if spec.is_task and has_practised(spec.name) else None
+def _within_reach(spec: EnvSpec) -> EnvSpec:
+    """With as much of the action box as its behaviours use."""
+    return replace(spec, reach=reach_of(spec.name)) if spec.is_task and has_practised(spec.name) else spec
 
 
 def _limits(spec: EnvSpec, limits: Sequence[float] | None) -> tuple[float, ...]:

@@ -79,20 +79,20 @@ def _constant_columns(episodes: Episodes) -> Iterator[Finding]:
 
 def small_actions(episodes: Episodes) -> Iterator[Finding]:
     """Actions that fill hardly any of their box: what is learned is as coarse as the box is large."""
-    width = episodes.action_high - episodes.action_low
-    low, high = np.quantile(episodes.actions, (0.005, 0.995), axis=0)
+    actions, width = episodes.actions, episodes.action_high - episodes.action_low
+    low, high = np.quantile(actions[:: 1 + len(actions) // 100_000], (0.005, 0.995), axis=0)
     share = (high - low) / width
-    small = np.flatnonzero((share < SMALL) & (np.ptp(episodes.actions, axis=0) > 0))
+    small = np.flatnonzero((share < SMALL) & (np.ptp(actions, axis=0) > 0))
     if len(small) == 0:
         return
     named = ", ".join(f"{_column(episodes, int(i), 'actions')} {share[i]:.1%}" for i in small[:4])
     named += f" and {len(small) - 4} more" if len(small) > 4 else ""
-    ends = np.abs(episodes.actions).max(axis=0)
-    box = (
-        f"--action-low {-ends.max():.3g} --action-high {ends.max():.3g}"
-        if len(small) == len(width)
-        else "action_low and action_high of tracrl.load_dataset, or in the file's attributes"
-    )
+    lowest, highest = float(actions.min()), float(actions.max())
+    if highest - lowest < 2 * SMALL * width.min():  # the same ends would do for every number of an action
+        unit = 10.0 ** np.floor(np.log10(highest - lowest) - 3)  # what is cut off by that is clipped silently
+        box = f"--action-low {round(lowest / unit) * unit:.6g} --action-high {round(highest / unit) * unit:.6g}"
+    else:
+        box = "action_low and action_high of tracrl.load_dataset, or in the file's attributes"
     yield Finding(
         f"the logged actions use hardly any of their box: {named} of its width. Methods learn in units of the box, so "
         f"that an error that is small for it is large for these actions: give the box that is really used ({box}).",
