@@ -80,6 +80,8 @@ def test_what_comes_back_stays_within_what_the_machine_gives(
         assert tar.getnames() == ["runs/task4/trac-fast/scores.json"]
     with tarfile.open(first / "policies0.tar") as tar:
         assert tar.getnames() == [f"runs/task{number}/trac-fast/policy.safetensors" for number in (0, 1)]
+    tool.pack(work, tmp_path / "little", [], room=200_000)
+    assert [path.name for path in (tmp_path / "little").iterdir()] == ["results.tar.gz"], "and no empty archives"
 
 
 def test_a_learner_comes_back_if_it_can_go_on_alone(tool: ModuleType, tmp_path: Path) -> None:

@@ -233,26 +233,20 @@ class Ground:
         It hardly slides along a robot, so whoever turns takes it along, and has to back off to get round it.
         """
         box = self.first["push_box"]
+        pillars = self.places[:, self.first["pillars"] : box]
         self.reach = (self.reach + 0.02 * torch.randn_like(self.reach)).clamp(*REACHES)
         self.grip = (self.grip + 0.02 * torch.randn_like(self.grip)).clamp(*GRIPS)
         place = self.places[:, box]
-        offset = place - self.place
-        distance = offset.norm(dim=-1, keepdim=True).clamp(min=1e-6)
-        away = offset / distance
-        depth = (self.touch[box] * self.reach[:, None] - distance).clamp(min=0)
+        reach = self.touch[box] * self.reach[:, None]
+        away, distance, depth = _overlap(place - self.place, reach)
         aside = torch.stack([-away[:, 1], away[:, 0]], 1)
         along = ((moved * aside).sum(-1) + turned * distance[:, 0])[:, None] * aside
         place = place + depth * away + self.grip[:, None] * along * (depth > 0)
-        pillars = self.places[:, self.first["pillars"] : box]
-        offsets = place[:, None] - pillars
-        distances = offsets.norm(dim=-1).clamp(min=1e-6)
-        deep = (0.2 + self.keepout[box] - distances).clamp(min=0)
-        place = place + (offsets * (deep / distances)[..., None]).sum(1)
+        out, _, deep = _overlap(place[:, None] - pillars, 0.2 + self.keepout[box])
+        place = place + (deep * out).sum(1)
         # Who pushes against a pillar gets no further.
-        offset = place - self.place
-        distance = offset.norm(dim=-1, keepdim=True).clamp(min=1e-6)
-        depth = (self.touch[box] * self.reach[:, None] - distance).clamp(min=0)
-        self.place = self.place - depth * offset / distance
+        away, _, depth = _overlap(place - self.place, reach)
+        self.place = self.place - depth * away
         self.places = torch.cat([self.places[:, :box], place[:, None]], 1)
 
     def _drive_point(self, actions: Tensor) -> None:
@@ -308,6 +302,12 @@ class Ground:
         if self.car:
             velocity = torch.stack([velocity[:, 1], self.spin], 1)
         return torch.cat([velocity, lidars], 1)
+
+
+def _overlap(offset: Tensor, reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of things so far apart (…, 2): direction, distance, and by how much that is less than they reach (…, 1)."""
+    distance = offset.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+    return offset / distance, distance, (reach - distance).clamp(min=0)
 
 
 def penalty_features(penalty: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
+from tracrl.nets.dropout import kept_weight
 from tracrl.nets.kernels import drawn, kept
 
 FORWARD: dict[str, int] = {"num_warps": 4}
@@ -121,8 +122,8 @@ def _(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int) ->
 
 def _settings(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> tuple[Any, ...]:
     tokens, head = mixed.shape[1], mixed.shape[2] // 3 // heads
-    weight, side = 256 / (256 - threshold), max(16, triton.next_power_of_2(tokens))
-    return len(mixed) // len(keys), head**-0.5, threshold, weight, heads, tokens, head, side
+    side = max(16, triton.next_power_of_2(tokens))
+    return len(mixed) // len(keys), head**-0.5, threshold, kept_weight(threshold), heads, tokens, head, side
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -16,6 +16,11 @@ from torch import Tensor
 from tracrl.nets import random
 
 
+def kept_weight(threshold: int) -> float:
+    """What is kept weighs so much the more, where ``threshold`` / 256 is dropped."""
+    return 256 / (256 - threshold)
+
+
 def relu_dropout(hidden: Tensor, key: Tensor, threshold: int, first: random.Position = 0) -> Tensor:
     """max(hidden, 0), and 0 with probability ``threshold`` / 256. ``hidden`` is (R, …), ``key`` (R,).
 
@@ -87,7 +92,7 @@ def scaled_dropout(x: Tensor, key: Tensor, threshold: int) -> Tensor:
     if kernel is not None:
         return _ScaledDropout.apply(x, key, threshold, kernel)  # type: ignore[no-untyped-call]
     kept = random.random_bytes(key, x[0].numel()).view(x.shape) >= threshold
-    return x * (kept * (256 / (256 - threshold)))
+    return x * (kept * kept_weight(threshold))
 
 
 class _ScaledDropout(torch.autograd.Function):

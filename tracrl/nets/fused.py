@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.library import custom_op
 from torch.nn.functional import pad
 
+from tracrl.nets.dropout import kept_weight
 from tracrl.nets.kernels import drawn, kept
 
 ROWS, UNITS, INPUTS = 64, 64, 128
@@ -243,11 +244,6 @@ def fits(sizes: Sequence[int]) -> bool:
 def _side(size: int) -> int:
     """Of a matrix that is multiplied, at least 16."""
     return max(16, triton.next_power_of_2(size))
-
-
-def kept_weight(threshold: int) -> float:
-    """What is kept weighs so much the more in the next layer."""
-    return 256 / (256 - threshold)
 
 
 def _product(x: Tensor, slope: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tracrl.nets import fusing, random
 from tracrl.nets.blocks import Masks, blocked_mlp
-from tracrl.nets.dropout import compiled_kernel, relu_dropout
+from tracrl.nets.dropout import compiled_kernel, kept_weight, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
@@ -177,7 +177,7 @@ class StackedMLP(nn.Module):
             if dropping:
                 assert mask_key is not None
                 x = relu_dropout(x, mask_key(DROPOUT_STREAM + i), self.dropped, first_row * x.shape[-1] // 8)
-                scale = 256 / (256 - self.dropped)
+                scale = kept_weight(self.dropped)
             else:
                 x = torch.relu_(x) if self.hidden == "relu" else torch.tanh_(x)
         x = self.layers[-1](x, scale)
@@ -189,7 +189,7 @@ class StackedMLP(nn.Module):
     def _in_blocks(self, x: Tensor, frozen: bool, masks: Masks | None) -> Tensor:
         layers = self.weights() if frozen else [(layer.weight, layer.bias) for layer in self.layers]
         if masks is not None:  # what is kept weighs the more, from the second layer on
-            scale = 256 / (256 - masks.threshold)
+            scale = kept_weight(masks.threshold)
             layers = [layers[0], *((weight * scale, bias) for weight, bias in layers[1:])]
         flat = [(weight.flatten(0, -3), bias.flatten(0, -3)) for weight, bias in layers]
         bf16 = torch.is_autocast_enabled("cpu")
