@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -27,17 +28,21 @@ def tool() -> ModuleType:
 def test_a_task_is_collected_trained_and_evaluated_in_this_order(tool: ModuleType, tmp_path: Path) -> None:
     options = argparse.Namespace(
         collect=["DroneRun:1000:10:2", "easysparse:1:12:4:12"], train=["BallRun"], untrained=["DroneRun"], even=[],
-        full=["BallRun"], standardise=["easysparse"], unstandardised=["easysparse"], stacks=["trac:fast"], players=3,
+        also=["BallRun=trac:full", "easysparse=trac:fast:x=25"], standardise=["easysparse"],
+        unstandardised=["easysparse"], stacks=["trac:fast"], players=3,
     )  # fmt: skip
     jobs = {job.name: job for job in tool.jobs_of(tmp_path, options)}
     assert list(jobs) == [
         "collect DroneRun",
         "collect easysparse",
         *("train BallRun trac-fast", "evaluate BallRun trac-fast"),
-        *("train BallRun trac-full", "evaluate BallRun trac-full"),
         *("train easysparse trac-fast", "evaluate easysparse trac-fast"),
         *("train easysparse.off trac-fast", "evaluate easysparse.off trac-fast"),
+        *("train BallRun trac-full", "evaluate BallRun trac-full"),
+        *("train easysparse trac-fast-x=25", "evaluate easysparse trac-fast-x=25"),
     ]
+    assert [name for name, job in jobs.items() if job.long] == ["train BallRun trac-full"]
+    assert jobs["train easysparse trac-fast-x=25"].words[-2:] == ["on", "trac:fast:x=25"]
     assert jobs["collect easysparse"].words[-2:] == ["12", "0"]
     trained, evaluated = jobs["train easysparse trac-fast"], jobs["evaluate easysparse trac-fast"]
     assert trained.after == jobs["collect easysparse"].done
@@ -53,6 +58,9 @@ def test_the_middle_preset_is_the_fast_one_but_slower(tool: ModuleType) -> None:
     fast, middle = (tool.method_of("trac", preset, "Bullet") for preset in ("fast", "middle"))
     assert middle.updates == 2 * fast.updates
     assert middle.lr < fast.lr
+    assert tool.method_of("trac", "fast", "Bullet", ["x=25", "sides=desirable"]) == replace(
+        fast, x=25.0, sides="desirable"
+    )
 
 
 def test_what_comes_back_stays_within_what_the_machine_gives(

@@ -4,7 +4,9 @@
 
 Everything lies in WORK, and the same command goes on where it stopped. ``--collect TASK:STEPS:EPISODES:PROCESSES``,
 or with ``:BITS`` of the observations at its end, makes the data of a task; ``--train TASK`` takes those at hand. Each
-task is trained by the ``--stacks`` with three seeds at its limits, and every final policy plays 20 episodes. At the end
+task is trained by the ``--stacks`` with three seeds at its limits, and every final policy plays 20 episodes. Afterwards
+come those of ``--also TASK=METHOD:PRESET``, with ``:SETTING=VALUE`` at the end for an ablation (``TASK.off``: in plain
+units). At the end
 ``--out`` holds ``results.tar.gz``: run directories without policies and checkpoints, what the data hold, and how long
 each job took; and, as far as a rented machine gives back files, the data to ``--keep`` in parts, then policies.
 The small ones are written anew whenever a collection or an evaluation is done. A learner that was stopped before any of
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,8 +33,7 @@ EPISODES = 20
 MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "bc_lr": 3e-4, "lr": 3e-5}
 """TraC's fast preset, but slower: for tasks on which that is not yet safe."""
 STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
-LATER = ("trac:full",)
-BITS = 24
+BITS, LATER = 24, 500
 FILES, TOGETHER, PART = 8, 62 * 2**20, 15 * 2**20
 """What a rented machine gives back: so many files, so many bytes, and in one file."""
 
@@ -59,6 +60,10 @@ class Job:
         return self.words[0] == "collect"
 
     @property
+    def long(self) -> bool:
+        return self.gpu and self.words[-1].endswith(":full")
+
+    @property
     def ready(self) -> bool:
         return self.process is None and self.tries < 2 and (self.after is None or self.after.exists())
 
@@ -75,17 +80,18 @@ def jobs_of(work: Path, options: argparse.Namespace) -> Iterator[Job]:
     sources = [(task, task, task, "on" if task in options.standardise else "auto") for task in tasks]
     sources += [(task, f"{task}-even", f"{task}-even", "auto") for task in tasks if task in options.even]
     sources += [(task, task, f"{task}.off", "off") for task in tasks if task in options.unstandardised]
-    for rank, (task, source, folder, units) in enumerate(sources):
+    wanted = [(rank, *source, stack) for rank, source in enumerate(sources) for stack in options.stacks]
+    of_folder = {source[2]: source for source in sources}
+    also = [entry.partition("=")[::2] for entry in options.also]
+    wanted += [(LATER + rank, *of_folder[folder], stack) for rank, (folder, stack) in enumerate(also)]
+    for rank, task, source, folder, units, stack in wanted:
         data = data_of(work, source) if source != task or task not in options.train else None
-        for stacks, first in ((options.stacks, 0), (LATER if task in options.full and folder == task else (), 500)):
-            for stack in stacks:
-                run = work / "runs" / folder / stack.replace(":", "-")
-                words = ["train", str(work), task, source, folder, units, stack]
-                trained = run / "training.json"  # written when the policies are there
-                yield Job(f"train {folder} {run.name}", words, trained, 1, data, gpu=True, rank=first + rank)
-                words = ["evaluate", str(run), task, str(options.players)]
-                name = f"evaluate {folder} {run.name}"
-                yield Job(name, words, run / "scores.json", options.players, trained, rank=first + rank)
+        run = work / "runs" / folder / stack.replace(":", "-")
+        trained = run / "training.json"  # written when the policies are there
+        words = ["train", str(work), task, source, folder, units, stack]
+        yield Job(f"train {folder} {run.name}", words, trained, 1, data, gpu=True, rank=rank)
+        words = ["evaluate", str(run), task, str(options.players)]
+        yield Job(f"evaluate {folder} {run.name}", words, run / "scores.json", options.players, trained, rank=rank)
 
 
 def data_of(work: Path, source: str) -> Path:
@@ -113,10 +119,10 @@ def run_slice(options: argparse.Namespace) -> None:
         for job in waiting:
             busy = sum(other.cores for other in running)
             on_gpu = sum(other.gpu for other in running)
-            long = sum(other.gpu and other.rank >= 500 for other in running)
+            long = sum(other.long for other in running)
             if busy + job.cores > options.cores or (job.gpu and on_gpu >= options.trainers):
                 continue
-            if job.gpu and job.rank >= 500 and long >= options.trainers - 1:
+            if job.long and long >= options.trainers - 1:
                 continue
             start(job, work)
             running.append(job)
@@ -278,28 +284,31 @@ def train_stack(
     file = data_of(Path(work), source)
     data = load_dataset(file, task=task) if file.exists() else load_dataset(task)
     known = get_task(task)
-    name, _, preset = stack.partition(":")
-    method = method_of(name, preset, known.suite)
-    out = Path(work) / "runs" / folder / f"{name}-{preset}"
+    name, preset, *changes = stack.split(":")
+    method = method_of(name, preset, known.suite, changes)
+    out = Path(work) / "runs" / folder / stack.replace(":", "-")
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device, standardise=standardise)
     (out / "checkpoint.safetensors").unlink(missing_ok=True)
-    facts = {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
+    facts = {"method": name, "preset": preset, "changes": " ".join(changes)}
+    facts |= {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
     if device == "cuda":
         facts["machine"] = torch.cuda.get_device_name()
     (out / "training.json").write_text(json.dumps(facts))
 
 
-def method_of(name: str, preset: str, suite: str) -> Any:
-    """A preset of ours, or the one in the middle."""
+def method_of(name: str, preset: str, suite: str, changes: Sequence[str] = ()) -> Any:
+    """A preset of ours, or the one in the middle, with ``changes`` such as x=25."""
     from tracrl.methods.registry import get_method
+    from tracrl.study.settings import changed, parse_settings
 
-    method: Any = get_method(name).preset(suite, "full" if preset == "full" else "fast")
-    if preset != "middle":
-        return method
-    longer = {key: int(MIDDLE[key] * method.updates / 10_000) for key in ("updates", "clone_updates")}
-    return replace(method, **{**MIDDLE, **longer})
+    kind = get_method(name)
+    method: Any = kind.preset(suite, "full" if preset == "full" else "fast")
+    if preset == "middle":
+        longer = {key: int(MIDDLE[key] * method.updates / 10_000) for key in ("updates", "clone_updates")}
+        method = replace(method, **{**MIDDLE, **longer})
+    return changed(method, parse_settings(changes, [kind]).get(name, {}))
 
 
 def evaluate_run(run: str, task: str, processes: str) -> None:
@@ -349,7 +358,7 @@ def main() -> None:
     parser.add_argument("--room", type=float, default=TOGETHER / 2**20, help="MiB that may be given back")
     parser.add_argument("--keep", nargs="*", default=[], help="tasks whose data are to be given back")
     parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
-    parser.add_argument("--full", nargs="*", default=[], help="tasks to train with TraC's full preset too")
+    parser.add_argument("--also", nargs="*", default=[], metavar="TASK=METHOD:PRESET[:SETTING=VALUE]")
     return run_slice(parser.parse_args())
 
 
