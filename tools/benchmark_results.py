@@ -26,7 +26,7 @@ from tracrl.files import replacing
 from tracrl.report.benchmark import benchmark_tables
 from tracrl.report.committed import COLUMNS, Committed, read_committed, read_table
 from tracrl.report.figures import scored_suites
-from tracrl.report.groups import Overview, overview
+from tracrl.report.groups import Ablation, Overview, find_ablations, overview
 from tracrl.report.scatter import plot_scatter
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +43,7 @@ def gather(work: Path, code: str, machine: str) -> None:
     known = {key_of(row) for row in runs}
     number = max((int(row["run"]) for row in runs), default=-1) + 1
     for file in sorted(work.glob("runs/*/*/scores.json")):
-        source, (method, _, preset) = file.parent.parent.name, file.parent.name.rpartition("-")
+        source = file.parent.parent.name
         config, played = (json.loads((file.parent / name).read_text()) for name in ("config.json", "scores.json"))
         training = json.loads((file.parent / "training.json").read_text())
         for i, (limit, seed) in enumerate(zip(played["limits"], played["seeds"], strict=True)):
@@ -51,8 +51,7 @@ def gather(work: Path, code: str, machine: str) -> None:
                 "run": number,
                 "task": played["task"],
                 "data": data_name(source),
-                "method": method,
-                "preset": preset,
+                **{name: training[name] for name in ("method", "preset", "changes")},
                 "standardise": config["settings"].get("standardise", "off"),
                 "limit": f"{limit:g}",
                 "seed": seed,
@@ -109,12 +108,14 @@ def data_row(summary: Row, source: str) -> Row:
 
 
 def key_of(row: Row) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in ["task", "method", "preset", "standardise", "limit", "seed", "fingerprint"])
+    names = ("task", "method", "preset", "changes", "standardise", "limit", "seed", "fingerprint")
+    return tuple(str(row[name]) for name in names)
 
 
-def benchmark() -> tuple[Overview, Committed]:
+def benchmark() -> tuple[Overview, Committed, list[Ablation]]:
     committed = read_committed(RESULTS)
-    return overview(committed.results).with_all_tasks(), committed
+    ablations = find_ablations(committed.results)
+    return overview(committed.results, ablations).with_all_tasks(), committed, ablations
 
 
 def page_with_tables(text: str) -> str:
@@ -140,7 +141,7 @@ def numbers_of(found: Overview, suite: str) -> str:
 
 
 def draw_scatters() -> None:
-    found, _ = benchmark()
+    found, *_ = benchmark()
     for suite in scored_suites(found):
         with tempfile.TemporaryDirectory() as folder:
             drawn = Path(folder) / "scatter"

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from tests.study.made_up import write_run
 from tracrl.errors import TracrlError
-from tracrl.report.benchmark import benchmark_grid, suites_grid
+from tracrl.report.benchmark import ablations_grid, benchmark_grid, suites_grid
 from tracrl.report.build import make_report
 from tracrl.report.cells import Cell
 from tracrl.report.committed import COLUMNS, read_committed
-from tracrl.report.groups import overview
+from tracrl.report.groups import find_ablations, overview
 from tracrl.tasks.table import all_tasks, get_task
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
@@ -32,7 +32,7 @@ def write_results(folder: Path, **scores: list[tuple[str, float, float]]) -> Pat
             total = facts.min_return + reward * (facts.max_return - facts.min_return)
             for limit in (10, 20):
                 run = len(rows["runs"])
-                what = (run, task, "collected", method, preset or "fast", "off", limit, 0, task * 2)
+                what = (run, task, "collected", method, preset or "fast", "", "off", limit, 0, task * 2)
                 rows["runs"].append((*what, "0.5", "cpu", "float32", "two cores", 2, 0))
                 rows["scores"] += [(run, episode, total, cost * limit, 100) for episode in range(2)]
     for task in dict.fromkeys(str(row[1]) for row in rows["runs"]):
@@ -109,16 +109,39 @@ def test_standardised_observations_are_a_column_only_where_they_are_compared(tmp
     told = [("BallRun", 0.5, 0.2), ("CarRun", 0.5, 0.2)]
     folder = write_results(tmp_path / "results", trac=told, bc_all=told)
     runs = (folder / "runs.csv").read_text()
-    (folder / "runs.csv").write_text(runs.replace("CarRun,collected,trac,fast,off", "CarRun,collected,trac,fast,on"))
+    (folder / "runs.csv").write_text(runs.replace("CarRun,collected,trac,fast,,off", "CarRun,collected,trac,fast,,on"))
     grid = benchmark_grid(overview(read_committed(folder).results))
     assert [head for head in grid.heads if "standardise" in head] == []
     assert "Trained on standardised observations: CarRun." in grid.caption
     again = [
-        line.replace("BallRun,collected,bc-all,fast,off", "BallRun,collected,trac,fast,on")
+        line.replace("BallRun,collected,bc-all,fast,,off", "BallRun,collected,trac,fast,,on")
         for line in runs.splitlines()
     ]
     (folder / "runs.csv").write_text("\n".join(again) + "\n")
     assert "TraC (standardise on)" in benchmark_grid(overview(read_committed(folder).results)).heads
+
+
+def test_runs_with_other_settings_are_ablations_beside_their_preset(tmp_path: Path) -> None:
+    told = [("BallRun", 0.5, 0.2), ("CarRun", 0.5, 0.2)]
+    folder = write_results(tmp_path / "results", trac=told, bc_all=[("BallRun", 0.7, 2.0), ("CarRun", 0.7, 2.0)])
+    runs = (folder / "runs.csv").read_text()
+    (folder / "runs.csv").write_text(runs.replace("BallRun,collected,bc-all,fast,", "BallRun,collected,trac,fast,x=25"))
+    committed = read_committed(folder)
+    (ablation,) = find_ablations(committed.results)
+    assert (ablation.study, ablation.values) == ("x", (25.0, 50.0))
+    found = overview(committed.results, [ablation])
+    assert [column.label for column in found.columns] == ["BC-All", "TraC"], "not among the methods"
+    (low, usual) = ablations_grid([ablation]).lines
+    assert (low.label, low.entries[0].whole) == ("x % 25", "0.70 / 2.00 (0/2)")
+    assert (usual.label, usual.entries[0].whole) == ("x % 50", "0.50 / 0.20 ◦ (2/2)")
+    for preset, change, problem in (
+        ("slow", "x=25", "run 4: trac slow is no preset whose settings could be varied"),
+        ("fast", "z=25", r"runs.csv cannot be used \(run 0: .* has a setting called 'z'.\); restore it"),
+    ):
+        wrong = runs.replace("BallRun,collected,bc-all,fast,", f"BallRun,collected,trac,{preset},{change}")
+        (folder / "runs.csv").write_text(wrong)
+        with pytest.raises(TracrlError, match=problem):
+            read_committed(folder)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +150,7 @@ def test_standardised_observations_are_a_column_only_where_they_are_compared(tmp
         ("runs", "precision", "colour", r"runs.csv cannot be used \(without the column precision\); restore it"),
         ("runs", "0,BallRun", "0,BallRum", "run 0: no known task is called 'BallRum'"),
         ("runs", ",10,0,", ",-10,0,", "run 0: its limit is -10"),
-        ("runs", "1,BallRun,collected,trac,fast,off,20", "1,BallRun,collected,trac,fast,off,10", "is there twice"),
+        ("runs", "1,BallRun,collected,trac,fast,,off,20", "1,BallRun,collected,trac,fast,,off,10", "is there twice"),
         ("runs", "1,BallRun", "7,BallRun", "run 7: 2 episodes were played, scores.csv has 0"),
         ("runs", "two cores,2", "two cores,3", "run 0: 3 episodes were played, scores.csv has 2"),
         ("scores", "0,1,", "0,0,", "run 0, episode 0 is there twice, or is no score"),

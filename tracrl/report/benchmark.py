@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from tracrl.report.cells import Cell
 from tracrl.report.committed import Committed, CsvRow
 from tracrl.report.grid import NOTHING, Entry, Grid, Line
-from tracrl.report.groups import Column, Overview, Row, overview
+from tracrl.report.groups import Ablation, Column, Overview, Row, overview
 from tracrl.report.published import CITATION, Published, published_results
+from tracrl.report.results import Result
 from tracrl.report.tables import average_label, best_of, settings_in_words, style_of
+from tracrl.study.studies import shown
 from tracrl.tasks.table import all_tasks
 
 EVERY_SUITE = "all suites"
 ON_COLLECTED_DATA = "The data were made by tracrl collect and are not DSRL's: no number of ours is a result on DSRL."
 OF_THE_PAPER = f"As published: {CITATION}, on DSRL's data; beside ours for orientation, not as a reproduction."
+OWN_VALUE = "◦"
 PARTLY = "mean cost at most 1 but not at every limit"
 
 
@@ -143,9 +146,32 @@ def data_grid(data: Sequence[CsvRow]) -> Grid:
     )
 
 
-def benchmark_tables(found: Overview, committed: Committed) -> dict[str, Grid]:
+def ablations_grid(ablations: Sequence[Ablation]) -> Grid:
+    """Each value of each setting that was varied, the tasks side by side."""
+    rows = list(dict.fromkeys(row for ablation in ablations for row in ablation.rows()))
+    lines = [
+        Line(f"{ablation.symbol} {shown(value)}", tuple(_ablated(ablation, row, value) for row in rows))
+        for ablation in ablations
+        for value in ablation.values
+    ]
+    return Grid(
+        title="Ablations of TraC: normalised reward / cost and safe runs, final policy",
+        caption=(
+            f"One setting varied, everything else as in the fast preset; {OWN_VALUE}: its own value.",
+            ON_COLLECTED_DATA,
+        ),
+        corner="setting and value",
+        heads=tuple(row.label for row in rows),
+        lines=tuple(lines),
+        partly=PARTLY,
+    )
+
+
+def benchmark_tables(found: Overview, committed: Committed, ablations: Sequence[Ablation]) -> dict[str, Grid]:
     """All of them by name."""
     grids = {"benchmark": benchmark_grid(found), "suites": suites_grid(found)}
+    if ablations:
+        grids["ablations"] = ablations_grid(ablations)
     if (others := other_data_grid(committed)) is not None:
         grids["other-data"] = others
     return {**grids, "data": data_grid(committed.data)}
@@ -156,9 +182,22 @@ def _entry(found: Overview, rows: Sequence[Row], column: Column, cell: Cell, bes
     return Entry(_pair(cell.reward, cell.cost), style_of(cell, best), f"{safe}/{runs}")
 
 
+def _ablated(ablation: Ablation, row: Row, value: object) -> Entry:
+    runs = ablation.results.get((row, value), ())
+    cell = Cell.of(runs, "final") if runs else None
+    if cell is None:
+        return Entry(NOTHING)
+    usual = f" {OWN_VALUE}" if ablation.setting not in runs[0].stack.changes else ""
+    return Entry(f"{_pair(cell.reward, cell.cost)}{usual}", style_of(cell, None), f"{_safe(runs)}/{len(runs)}")
+
+
+def _safe(runs: Sequence[Result]) -> int:
+    return sum(bool(result.costs.mean() <= 1) for result in runs)
+
+
 def _safe_runs(found: Overview, rows: Sequence[Row], column: Column) -> tuple[int, int]:
     runs = [result for row in rows for result in found.results[row, column]]
-    return sum(bool(result.costs.mean() <= 1) for result in runs), len(runs)
+    return _safe(runs), len(runs)
 
 
 def _standardised(found: Overview) -> list[str]:

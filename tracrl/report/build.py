@@ -19,7 +19,7 @@ from tracrl.report.csv_files import limits_csv, results_csv, runs_csv
 from tracrl.report.estimated import estimated_of, estimates_grid
 from tracrl.report.figures import name_of, plot_all, scored_suites
 from tracrl.report.grid import Grid
-from tracrl.report.groups import Ablation, Overview, find_ablations, overview
+from tracrl.report.groups import Overview, find_ablations, overview
 from tracrl.report.limits import verdicts_grid
 from tracrl.report.own_data import own_data_grid
 from tracrl.report.page import make_page
@@ -55,9 +55,9 @@ def make_report(
             raise TracrlError(f"{written_down[0]} holds results that were written down: report it by itself.")
         committed = read_committed(paths[0])
         collection = Collection((*committed.results, *committed.others), (ON_COLLECTED_DATA,))
-        ablations: list[Ablation] = []
-        found = overview(committed.results).with_all_tasks()
-        grids = benchmark_tables(found, committed)
+        ablations = find_ablations(committed.results)
+        found = overview(committed.results, ablations).with_all_tasks()
+        grids = benchmark_tables(found, committed, ablations)
     else:
         collection = collect(paths)
         ablations = find_ablations([result for result in collection.results if not result.stack.is_own])

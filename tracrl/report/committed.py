@@ -2,7 +2,8 @@
 
 A row of ``runs.csv`` is a run, one of ``scores.csv`` an episode that its final policy played, one of ``data.csv`` a
 data set. Of each task the data set that came last counts; what its ``data`` column does not call ``repository`` or
-``collected`` is another choice of episodes, made to be compared with it.
+``collected`` is another choice of episodes, made to be compared with it. ``changes`` are the settings in which a run
+of an ablation is not its preset, such as x=25.
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import EvaluationProtocol
+from tracrl.methods.method import Method, Preset
 from tracrl.methods.registry import METHODS
 from tracrl.report.results import Floats, Result, StackMetadata
+from tracrl.study.settings import changed, parse_settings
+from tracrl.study.studies import shown
 from tracrl.tasks.normalise import normalised_cost, normalised_reward
 from tracrl.tasks.table import all_tasks, get_task
 from tracrl.train.finished import RunMetadata
 
 RUN_COLUMNS = (
-    "run", "task", "data", "method", "preset", "standardise", "limit", "seed", "fingerprint", "code", "device",
-    "precision", "machine", "episodes", "evaluation_seed",
+    "run", "task", "data", "method", "preset", "changes", "standardise", "limit", "seed", "fingerprint", "code",
+    "device", "precision", "machine", "episodes", "evaluation_seed",
 )  # fmt: skip
 SCORE_COLUMNS = ("run", "episode", "return", "cost", "length")
 DATA_COLUMNS = (
@@ -34,6 +39,7 @@ DATA_COLUMNS = (
 )  # fmt: skip
 COLUMNS = {"runs": RUN_COLUMNS, "scores": SCORE_COLUMNS, "data": DATA_COLUMNS}
 MAIN_KINDS = ("repository", "collected")
+PRESETS: dict[str, Preset] = {"fast": "fast", "full": "full"}
 CsvRow = dict[str, str]
 
 
@@ -80,13 +86,15 @@ def read_committed(folder: Path) -> Committed:
     results: dict[tuple[str, str], list[Result]] = {}
     seen: set[tuple[str, ...]] = set()
     units: dict[tuple[str, ...], set[str]] = {}
+    varied: dict[tuple[str, ...], list[str]] = {}
     for row in runs:
-        units.setdefault(_trained_alike(row), set()).add(row["standardise"])
+        units.setdefault((*_trained_alike(row), row["changes"]), set()).add(row["standardise"])
+        varied.setdefault(_trained_alike(row), []).extend(row["changes"].split())
     for row in runs:
         with _reading(folder / "runs.csv", f"run {row['run']}: "):
-            compared = len(units[_trained_alike(row)]) > 1
+            compared = len(units[*_trained_alike(row), row["changes"]]) > 1
             played, data_row = episodes.pop(row["run"], None), described.get(row["fingerprint"])
-            result = _result(folder, row, played, data_row, compared)
+            result = _result(folder, row, played, data_row, compared, varied[_trained_alike(row)])
             key = (result.stack.identity, row["limit"], row["seed"])
             if key in seen:
                 raise ValueError(f"{' '.join(key)} is there twice")
@@ -107,7 +115,7 @@ def read_committed(folder: Path) -> Committed:
 
 
 def _trained_alike(row: CsvRow) -> tuple[str, ...]:
-    """But for the units of the observations."""
+    """But for the units of the observations and the settings of an ablation."""
     return row["task"], row["fingerprint"], row["method"], row["preset"]
 
 
@@ -117,6 +125,7 @@ def _result(
     played: Sequence[tuple[float, float]] | None,
     data: Mapping[str, str] | None,
     units_compared: bool,
+    varied: Sequence[str],
 ) -> Result:
     if row["task"] not in all_tasks():
         raise ValueError(f"no known task is called {row['task']!r}")
@@ -130,7 +139,7 @@ def _result(
     returns, costs = np.array(played, np.float64).T
     rewards: Floats = normalised_reward(get_task(row["task"]), returns)
     return Result(
-        stack=_stack(folder, row, data, units_compared),
+        stack=_stack(folder, row, data, units_compared, varied),
         limit=limit,
         seed=seed,
         rewards=rewards,
@@ -143,21 +152,27 @@ def _result(
     )
 
 
-def _stack(folder: Path, row: CsvRow, data: Mapping[str, str], units_compared: bool) -> StackMetadata:
-    """What is known of it; the settings are not but for the preset's name, which is that of the code then.
+def _stack(
+    folder: Path, row: CsvRow, data: Mapping[str, str], units_compared: bool, varied: Sequence[str]
+) -> StackMetadata:
+    """What is known of it; the settings are not but for the preset's name, which is that of the code then, and those
+    that an ablation ``varied``.
 
     Where a task was only trained on standardised observations, that is no column of its own.
     """
     kind = METHODS.get(row["method"])
-    changes = {"standardise": row["standardise"]} if units_compared and row["standardise"] != "off" else {}
-    names = [row["task"], row["method"], row["preset"], *changes.values(), row["fingerprint"][:6]]
+    settings, changes = _settings(kind, row, varied) if varied else ({}, {})
+    if units_compared and row["standardise"] != "off":
+        changes["standardise"] = row["standardise"]
+    told = [f"{name}={shown(value)}" for name, value in changes.items()]
+    names = [row["task"], row["method"], row["preset"], *told, row["fingerprint"][:6]]
     run = RunMetadata(
         path=folder / "runs.csv",
         identity="-".join(names),
         task=row["task"],
         method=row["method"],
         title=row["method"] if kind is None else kind.title,
-        settings={"preset": row["preset"], "standardise": row["standardise"]},
+        settings={"preset": row["preset"], "standardise": row["standardise"], **settings},
         limits=(),
         seeds=(),
         depends_on_limit=True,
@@ -169,6 +184,17 @@ def _stack(folder: Path, row: CsvRow, data: Mapping[str, str], units_compared: b
         precision=row["precision"],
     )
     return StackMetadata(run, row["preset"], changes)
+
+
+def _settings(kind: type[Method] | None, row: CsvRow, varied: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's values of the settings that were ``varied``, and those of them that are not its preset's."""
+    if kind is None or (preset := PRESETS.get(row["preset"])) is None:
+        raise ValueError(f"{row['method']} {row['preset']} is no preset whose settings could be varied")
+    usual = kind.preset(get_task(row["task"]).suite, preset)
+    own = changed(usual, parse_settings(row["changes"].split(), [kind]).get(kind.name, {}))
+    names = sorted(parse_settings(varied, [kind])[kind.name])
+    values = {name: getattr(own, name) for name in names}
+    return values, {name: value for name, value in values.items() if value != getattr(usual, name)}
 
 
 def _episodes(path: Path, scores: Sequence[CsvRow]) -> dict[str, list[tuple[float, float]]]:
@@ -189,6 +215,6 @@ def _reading(path: Path, where: str = "") -> Iterator[None]:
     """Whatever is wrong with a file is one sentence."""
     try:
         yield
-    except (ValueError, OSError, csv.Error) as error:
+    except (ValueError, OSError, csv.Error, TracrlError) as error:
         told = error.strerror if isinstance(error, OSError) else error
         raise TracrlError(f"{path} cannot be used ({where}{told}); restore it.") from error
