@@ -29,7 +29,7 @@ def test_a_task_is_collected_trained_and_evaluated_in_this_order(tool: ModuleTyp
     options = argparse.Namespace(
         collect=["DroneRun:1000:10:2", "easysparse:1:12:4:12"], train=["BallRun"], untrained=["DroneRun"], even=[],
         also=["BallRun=trac:full", "easysparse=trac:fast:x=25"], standardise=["easysparse"],
-        unstandardised=["easysparse"], stacks=["trac:fast"], players=3,
+        unstandardised=["easysparse"], curves=["BallRun"], stacks=["trac:fast"], players=3,
     )  # fmt: skip
     jobs = {job.name: job for job in tool.jobs_of(tmp_path, options)}
     assert list(jobs) == [
@@ -42,14 +42,15 @@ def test_a_task_is_collected_trained_and_evaluated_in_this_order(tool: ModuleTyp
         *("train easysparse trac-fast-x=25", "evaluate easysparse trac-fast-x=25"),
     ]
     assert [name for name, job in jobs.items() if job.long] == ["train BallRun trac-full"]
-    assert jobs["train easysparse trac-fast-x=25"].words[-2:] == ["on", "trac:fast:x=25"]
+    assert jobs["train easysparse trac-fast-x=25"].words[-3:] == ["on", "0", "trac:fast:x=25"]
+    assert jobs["train BallRun trac-fast"].words[-2:] == ["1", "trac:fast"]
     assert jobs["collect easysparse"].words[-2:] == ["12", "0"]
     trained, evaluated = jobs["train easysparse trac-fast"], jobs["evaluate easysparse trac-fast"]
     assert trained.after == jobs["collect easysparse"].done
     assert evaluated.after == trained.done
     assert jobs["train BallRun trac-fast"].after is None  # the repository has its data
-    assert trained.words[-2] == "on"
-    assert jobs["train easysparse.off trac-fast"].words[-2] == "off"
+    assert trained.words[-3] == "on"
+    assert jobs["train easysparse.off trac-fast"].words[-3] == "off"
     assert not trained.ready
     assert jobs["collect DroneRun"].ready
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 SEEDS = (0, 10, 20)
-EPISODES = 20
+EPISODES, CURVE_EPISODES = 20, 5
 MIDDLE = {"updates": 20_000, "clone_updates": 6_000, "batch_size": 32, "bc_lr": 3e-4, "lr": 3e-5}
 """TraC's fast preset, but slower: for tasks on which that is not yet safe."""
 STACKS = ("trac:fast", "bc-safe:fast", "bc-all:fast", "trac:middle")
@@ -88,7 +88,8 @@ def jobs_of(work: Path, options: argparse.Namespace) -> Iterator[Job]:
         data = data_of(work, source) if source != task or task not in options.train else None
         run = work / "runs" / folder / stack.replace(":", "-")
         trained = run / "training.json"  # written when the policies are there
-        words = ["train", str(work), task, source, folder, units, stack]
+        curve = folder in options.curves and stack in ("trac:fast", "trac:full")
+        words = ["train", str(work), task, source, folder, units, str(int(curve)), stack]
         yield Job(f"train {folder} {run.name}", words, trained, 1, data, gpu=True, rank=rank)
         words = ["evaluate", str(run), task, str(options.players)]
         yield Job(f"evaluate {folder} {run.name}", words, run / "scores.json", options.players, trained, rank=rank)
@@ -122,7 +123,7 @@ def run_slice(options: argparse.Namespace) -> None:
             long = sum(other.long for other in running)
             if busy + job.cores > options.cores or (job.gpu and on_gpu >= options.trainers):
                 continue
-            if job.long and long >= options.trainers - 1:
+            if job.long and long >= max(1, options.trainers // 2):
                 continue
             start(job, work)
             running.append(job)
@@ -272,12 +273,13 @@ def describe_data(work: Path, source: str) -> None:
 
 
 def train_stack(
-    work: str, task: str, source: str, folder: str, standardise: Literal["auto", "on", "off"], stack: str
+    work: str, task: str, source: str, folder: str, standardise: Literal["auto", "on", "off"], curve: str, stack: str
 ) -> None:
-    """Nine runs of a method on the GPU."""
+    """Nine runs of a method on the GPU; for a ``curve`` they are scored ten times on the way."""
     import torch
 
     from tracrl.data.locate import load_dataset
+    from tracrl.evaluation.evaluate import Evaluator
     from tracrl.tasks.table import get_task
     from tracrl.train.fit import fit
 
@@ -289,7 +291,19 @@ def train_stack(
     out = Path(work) / "runs" / folder / stack.replace(":", "-")
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    fit(method, data, limits=known.limits, seeds=SEEDS, out=out, resume=True, device=device, standardise=standardise)
+    evaluator = Evaluator(task, episodes=CURVE_EPISODES, workers=CURVE_EPISODES) if int(curve) else None
+    fit(
+        method,
+        data,
+        limits=known.limits,
+        seeds=SEEDS,
+        out=out,
+        resume=True,
+        device=device,
+        standardise=standardise,
+        evaluator=evaluator,
+    )
+    (out / "scores.json").unlink(missing_ok=True)  # of the curve's few episodes
     (out / "checkpoint.safetensors").unlink(missing_ok=True)
     facts = {"method": name, "preset": preset, "changes": " ".join(changes)}
     facts |= {"seconds": round(time.monotonic() - began, 1), "device": device, "torch": torch.__version__}
@@ -358,6 +372,7 @@ def main() -> None:
     parser.add_argument("--room", type=float, default=TOGETHER / 2**20, help="MiB that may be given back")
     parser.add_argument("--keep", nargs="*", default=[], help="tasks whose data are to be given back")
     parser.add_argument("--even", nargs="*", default=[], help="tasks to train on evenly thinned data as well")
+    parser.add_argument("--curves", nargs="*", default=[], help="tasks whose TraC is scored ten times on the way")
     parser.add_argument("--also", nargs="*", default=[], metavar="TASK=METHOD:PRESET[:SETTING=VALUE]")
     return run_slice(parser.parse_args())
 
