@@ -25,7 +25,8 @@ SHAPES = ("PointGoal1", "BallRun", "AntCircle")
 PRECISIONS = ("bfloat16", "float32")
 PLAIN = "-plain"
 """how names of what goes without the kernels of tracrl.nets.fusing end"""
-WITH_KERNELS = {"TRACRL_FUSED": "1", "PYTHONWARNINGS": "error:Left out"}
+WITH_KERNELS = {"TRACRL_FUSED": "", "PYTHONWARNINGS": "error:Left out"}
+"""as users have it, in fast forms"""
 WITHOUT = {"TRACRL_FUSED": "0"}
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tracrl.nets import random
-from tracrl.nets.stacked import StackedMLP, generators
+from tracrl.nets.stacked import FUSED_TOLERANCE, StackedMLP, difference, generators
 from tracrl.nets.transformer import Block, Dropout
 
 pytest.importorskip("triton")
@@ -44,19 +44,23 @@ def test_bytes_are_those_drawn_everywhere(first: int) -> None:
     assert torch.equal(drawn.cpu(), random.random_bytes(keys(1).cpu(), 8 * 1500, first))
 
 
+@pytest.mark.parametrize("form", range(len(fused.FORMS)), ids=lambda form: "-".join(map(str, fused.FORMS[form])))
 @pytest.mark.parametrize(
     ("inputs", "hidden", "outputs", "rows", "first_row"),
     [
-        (7, (64, 128), 2, 130, 8),  # a block of rows and a bit
+        (7, (64, 128), 2, 130, 8),  # one or two blocks of rows and a bit
         (60, (256, 256), 2, 128, 0),  # whole blocks
         (60, (256, 256), 2, 130, 8),
         (150, (128, 64), 17, 40, 3),  # more columns than are multiplied at once
     ],
 )
 def test_a_network_in_one_kernel_is_the_plain_one(
-    inputs: int, hidden: tuple[int, int], outputs: int, rows: int, first_row: int
+    inputs: int, hidden: tuple[int, int], outputs: int, rows: int, first_row: int, form: int
 ) -> None:
-    """Result and gradients, in float32 in the plain form, with the masks of rows in the middle of a batch."""
+    """Result and gradients, in float32 in the plain form, with the masks of rows in the middle of a batch.
+
+    On a GPU fast forms may be wrong, by an assembler that is: then their trial must say so.
+    """
     network = StackedMLP(generators([0, 1]), (inputs, *hidden, outputs), dropout=0.25)
     assert fused.fits((inputs, *hidden, outputs))
     with torch.no_grad():
@@ -72,10 +76,21 @@ def test_a_network_in_one_kernel_is_the_plain_one(
     expected = (plain, *gradients(plain))
     network, first = network.to(DEVICE), torch.tensor(first_row, device=DEVICE)
     layers = [(layer.weight, layer.bias) for layer in network.layers]
-    result = fused.fused_mlp(x.to(DEVICE, KIND), layers, [keys(1000), keys(1001)], network.dropped, first)
+    result = fused.fused_mlp(x.to(DEVICE, KIND), layers, [keys(1000), keys(1001)], network.dropped, first, (form, form))
     assert result.dtype == torch.float32
-    for mine, theirs in zip((result, *gradients(result)), expected, strict=True):
+    found = (result, *gradients(result))
+    if GPU and form < len(fused.FORMS) - 1 and not difference([t.cpu() for t in found], expected) <= CLOSE:
+        assert not passes_its_trial(network, form), "wrong, and its trial does not see it"
+        pytest.skip("wrong by this assembler, as its trial says")
+    for mine, theirs in zip(found, expected, strict=True):
         assert_close(mine.cpu(), theirs)
+
+
+def passes_its_trial(network: StackedMLP, form: int) -> bool:
+    network.fused = None
+    expected = network.tried()
+    network.fused, network.forms = fused.fused_mlp, (form, form)
+    return difference(network.tried(), expected) < FUSED_TOLERANCE
 
 
 def test_a_network_that_is_no_such_one_keeps_the_plain_form() -> None:

@@ -102,6 +102,43 @@ def not_compiled(*_: object) -> Tensor:
     raise RuntimeError("out of registers")
 
 
+def right(
+    x: Tensor,
+    layers: Sequence[tuple[Tensor, Tensor]],
+    keys: Sequence[Tensor],
+    threshold: int,
+    first: Tensor,
+    *_: object,
+) -> Tensor:
+    x, scale = x.float(), 1.0
+    with torch.autocast("cpu", enabled=False):
+        for (weight, bias), key in zip(layers, [*keys, None], strict=True):
+            x, scale = x @ (weight * scale) + bias, dropout.kept_weight(threshold)
+            if key is not None:
+                x = dropout.relu_dropout(x, key, threshold, int(first) * x.shape[-1] // 8)
+    return x
+
+
+def right_in_some(
+    x: Tensor,
+    layers: Sequence[tuple[Tensor, Tensor]],
+    keys: Sequence[Tensor],
+    threshold: int,
+    first: Tensor,
+    forms: tuple[int, int],
+) -> Tensor:
+    """Forward in the second form alone, back in the third."""
+    if forms[0] == 0:
+        return not_compiled()
+    slopes = 1.0 if forms[1] == 2 else 2.0
+    layers = [(slopes * weight + (1 - slopes) * weight.detach(), bias) for weight, bias in layers]
+    return right(x, layers, keys, threshold, first) if forms[0] == 1 else wrong(x, layers)
+
+
+def kernels(kernel: Callable[..., Tensor], forms: int = 4) -> SimpleNamespace:
+    return SimpleNamespace(FORMS=[None] * forms, fits=lambda _: True, fused_mlp=kernel)
+
+
 def wrong(x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], *_: object) -> Tensor:
     for weight, bias in layers:  # neither ReLU nor dropout
         x = x.float() @ weight + bias
@@ -113,7 +150,7 @@ def test_kernels_that_fail_or_are_wrong_are_not_used(
     kernel: Callable[..., Tensor], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACRL_FUSED", "1")
-    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", SimpleNamespace(fits=lambda _: True, fused_mlp=kernel))
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", kernels(kernel))
     network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
     with pytest.warns(UserWarning, match=f"not used: .*{said}"):
         network.fuse()
@@ -130,11 +167,34 @@ def test_kernels_that_cannot_be_there_are_missed_where_they_are_asked_for(monkey
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("variable", ["", "0"])
-def test_nothing_is_fused_where_nobody_asks_for_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_fused_where_nobody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not even tried: these would say that they failed."""
-    monkeypatch.setenv("TRACRL_FUSED", variable)
-    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", SimpleNamespace(fits=lambda _: True, fused_mlp=not_compiled))
+    monkeypatch.setenv("TRACRL_FUSED", "0")
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", kernels(not_compiled))
     network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
     network.fuse()
     assert network.fused is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("variable", ["", "1"])
+def test_each_way_takes_the_first_form_that_is_right(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACRL_FUSED", variable)
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", kernels(right_in_some))
+    network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
+    network.fuse()
+    assert network.fused is right_in_some
+    assert network.forms == (1, 2)
+
+
+def test_the_last_form_is_not_taken_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is right wherever it was tried, and no faster."""
+    monkeypatch.setitem(sys.modules, "tracrl.nets.fused", kernels(right_in_some, 3))
+    network = StackedMLP(generators([0, 1]), SIZES, dropout=0.25)
+    monkeypatch.delenv("TRACRL_FUSED", raising=False)
+    with pytest.warns(UserWarning, match="differ by .*TRITON_PTXAS_PATH"):
+        network.fuse()
+    assert network.fused is None
+    monkeypatch.setenv("TRACRL_FUSED", "1")
+    network.fuse()
+    assert network.forms == (1, 2)

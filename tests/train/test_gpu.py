@@ -142,6 +142,20 @@ def test_networks_in_one_kernel_train_the_same_runs(method: Method, monkeypatch:
     assert not np.array_equal(*results)
 
 
+def test_the_form_that_was_taken_trains_the_runs_of_the_last() -> None:
+    """Two forms in one process: neither is given what was compiled for the other."""
+    from tracrl.nets.fused import FORMS
+
+    data, results = make_small_data(), []
+    for last in (False, True):
+        with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:
+            (learner,) = stack.learners
+            network = learner.network  # type: ignore[union-attr]
+            network.forms = (len(FORMS) - 1,) * 2 if last else network.forms
+            results.append(losses(stack, 6))
+    assert np.allclose(*results, rtol=1e-2, atol=2e-3)
+
+
 def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     data, results = make_small_data(), []
     segment = int(data.lengths.max()) * sum(WIDE.hidden)

@@ -7,15 +7,15 @@ are written once, for the way back. That way another kernel reads them once, as 
 layers' slopes; what is left are the products that give the weights' gradients.
 
 Masks are those of :func:`tracrl.nets.dropout.relu_dropout`, whose plain form this is held to in
-tests/nets/test_kernels.py, by Triton's interpreter, and in tests/train/test_gpu.py. Used where
-:func:`tracrl.nets.fusing.asked_for`.
+tests/nets/test_kernels.py, by Triton's interpreter, and in tests/train/test_gpu.py. Used in the first of :data:`FORMS`
+that is right on the machine (:meth:`tracrl.nets.stacked.StackedMLP.fuse`).
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, no-untyped-def"
 # No annotations of the future: torch and Triton read those of this file as they are.
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -27,13 +27,25 @@ from torch.nn.functional import pad
 from tracrl.nets.dropout import kept_weight
 from tracrl.nets.kernels import drawn, kept
 
-ROWS, UNITS, INPUTS = 64, 64, 128
-"""of a block, of a piece of a hidden layer, and the most columns of the input that are kept beside: of more, half as
-many are read at a time, again for every piece"""
-FORWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
-BACKWARD: dict[str, int] = {"num_warps": 8, "num_stages": 2}
-"""Not the fastest: with 128 rows, or 4 warps, the assembler that Triton 3.6 comes with (ptxas 12.8) makes wrong ones of
-some sizes for an H200, and ptxas 12.9 right ones."""
+
+class Form(NamedTuple):
+    """How a kernel is cut; what it computes is the same."""
+
+    rows: int
+    """of a block"""
+    units: int
+    """of a piece of a hidden layer"""
+    warps: int
+    """that share a block out"""
+    stages: int
+    """of what is read ahead"""
+
+
+FORMS = (Form(128, 64, 8, 3), Form(64, 64, 4, 2), Form(64, 32, 4, 3), Form(128, 64, 8, 2), Form(64, 64, 8, 2))
+"""Fastest first, for either way; the last is no faster than the plain path. Of some sizes the assembler that Triton 3.6
+takes for an H200 (ptxas 12.8) makes wrong kernels in others than the last, and ptxas 12.9 right ones."""
+INPUTS = 128
+"""the most columns of x that are kept beside: of more, half as many are read at a time, again for every piece"""
 PRODUCTS, ROWS_OF_A_PART = 96, 512
 """of gradients of weights: enough products for all processors, of at least so many rows each"""
 
@@ -47,7 +59,8 @@ def _units_kept(draws, which, run, runs, row, word, threshold, units: tl.constex
     return kept(drawn(tl.load(draws + which * runs + run), position.to(tl.uint64)), threshold)
 
 
-@triton.jit
+# Not specialised on numbers of rows and runs: what is tried with some is the very kernel that is used with others.
+@triton.jit(do_not_specialize=["runs", "rows"])
 def _forward(
     x, weight_1, bias_1, weight_2, bias_2, weight_3, bias_3, draws, hidden_1, hidden_2, out,
     runs, rows, threshold, scale,
@@ -97,7 +110,7 @@ def _forward(
     tl.store(out + place * outputs + output[None, :], answer, mask=(output < outputs)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _backward(
     slope, hidden_1, hidden_2, weight_2, weight_3, slope_1, slope_2, sums_1, sums_2,
     rows, scale,
@@ -136,31 +149,34 @@ def _backward(
 @custom_op("tracrl::mlp", mutates_args=())
 def _mlp(
     x: Tensor, weight_1: Tensor, bias_1: Tensor, weight_2: Tensor, bias_2: Tensor, weight_3: Tensor, bias_3: Tensor,
-    draws: Tensor, threshold: int,
+    draws: Tensor, threshold: int, form: int, form_back: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The result in float32, and the two hidden layers in the precision of x."""
+    """The result in float32, and the two hidden layers in the precision of x. Forms are numbers of :data:`FORMS`."""
     (runs, rows, inputs), first, second, outputs = x.shape, *(w.shape[2] for w in (weight_1, weight_2, weight_3))
     hidden_1, hidden_2, out = _room(x, first, second, outputs)
     weights = [w.to(x.dtype).contiguous() for w in (weight_1, weight_2, weight_3)]
-    _forward[(triton.cdiv(rows, ROWS), runs)](
+    at_once, units, warps, stages = FORMS[form]
+    _forward[(triton.cdiv(rows, at_once), runs)](
         x, weights[0], bias_1, weights[1], bias_2, weights[2], bias_3, draws, hidden_1, hidden_2, out,
         runs, rows, threshold, kept_weight(threshold), inputs, first, second, outputs,
-        ROWS, UNITS, _side(inputs) if inputs <= INPUTS else INPUTS // 2, _side(outputs), **FORWARD,
+        at_once, units, _side(inputs) if inputs <= INPUTS else INPUTS // 2, _side(outputs),
+        num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out, hidden_1, hidden_2
 
 
 @custom_op("tracrl::mlp_slopes", mutates_args=())
 def _mlp_slopes(
-    slope: Tensor, hidden_1: Tensor, hidden_2: Tensor, weight_2: Tensor, weight_3: Tensor, threshold: int
+    slope: Tensor, hidden_1: Tensor, hidden_2: Tensor, weight_2: Tensor, weight_3: Tensor, threshold: int, form: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The slopes of both hidden layers before their ReLUs, and these summed up over each block of rows."""
     (runs, rows, first), second, outputs = hidden_1.shape, hidden_2.shape[2], slope.shape[2]
-    results = _room_back(hidden_1, hidden_2)
+    at_once, units, warps, stages = FORMS[form]
+    results = _room_back(hidden_1, hidden_2, at_once)
     weights = [w.to(hidden_1.dtype).contiguous() for w in (weight_2, weight_3)]
-    _backward[(triton.cdiv(rows, ROWS), runs)](
+    _backward[(triton.cdiv(rows, at_once), runs)](
         slope, hidden_1, hidden_2, *weights, *results, rows, kept_weight(threshold), first, second, outputs,
-        ROWS, UNITS, _side(outputs), **BACKWARD,
+        at_once, units, _side(outputs), num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return results
 
@@ -171,27 +187,27 @@ def _room(x: Tensor, first: int, second: int, outputs: int) -> tuple[Tensor, Ten
     return hidden_1, hidden_2, torch.empty(runs, rows, outputs, dtype=torch.float32, device=x.device)
 
 
-def _room_back(hidden_1: Tensor, hidden_2: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    runs, blocks = len(hidden_1), triton.cdiv(hidden_1.shape[1], ROWS)
+def _room_back(hidden_1: Tensor, hidden_2: Tensor, at_once: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    runs, blocks = len(hidden_1), triton.cdiv(hidden_1.shape[1], at_once)
     sums = (torch.empty(runs, blocks, h.shape[2], device=h.device) for h in (hidden_1, hidden_2))
     return torch.empty_like(hidden_1), torch.empty_like(hidden_2), *sums  # type: ignore[return-value]
 
 
 @_mlp.register_fake
 def _(x: Tensor, weight_1: Tensor, bias_1: Tensor, weight_2: Tensor, bias_2: Tensor, weight_3: Tensor, bias_3: Tensor,
-      draws: Tensor, threshold: int) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+      draws: Tensor, threshold: int, form: int, form_back: int) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     hidden_1, hidden_2, out = _room(x, weight_1.shape[2], weight_2.shape[2], weight_3.shape[2])
     return out, hidden_1, hidden_2
 
 
 @_mlp_slopes.register_fake
 def _(slope: Tensor, hidden_1: Tensor, hidden_2: Tensor, weight_2: Tensor, weight_3: Tensor,
-      threshold: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return _room_back(hidden_1, hidden_2)
+      threshold: int, form: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return _room_back(hidden_1, hidden_2, FORMS[form].rows)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, _, _, weight_2, _, weight_3, _, _, ctx.threshold = inputs
+    x, _, _, weight_2, _, weight_3, _, _, ctx.threshold, _, ctx.form = inputs
     ctx.save_for_backward(x, *output[1:], weight_2, weight_3)
     ctx.set_materialize_grads(False)
 
@@ -199,7 +215,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _slopes(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, ...]:
     x, hidden_1, hidden_2, weight_2, weight_3 = ctx.saved_tensors
     slope = slope.contiguous()
-    slope_1, slope_2, sums_1, sums_2 = _mlp_slopes(slope, hidden_1, hidden_2, weight_2, weight_3, ctx.threshold)
+    slope_1, slope_2, sums_1, sums_2 = _mlp_slopes(
+        slope, hidden_1, hidden_2, weight_2, weight_3, ctx.threshold, ctx.form
+    )
     scale, outputs = kept_weight(ctx.threshold), slope.shape[2]
     of_last = _product(hidden_2, pad(slope.to(x.dtype), (0, -outputs % 8)))[..., :outputs]
     return (
@@ -210,8 +228,7 @@ def _slopes(ctx: Any, slope: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         sums_2.sum(1, keepdim=True),
         of_last * scale,
         slope.sum(1, keepdim=True),
-        None,
-        None,
+        *[None] * 4,
     )
 
 
@@ -219,12 +236,18 @@ _mlp.register_autograd(_slopes, setup_context=_keep)
 
 
 def fused_mlp(
-    x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], keys: Sequence[Tensor], threshold: int, first_row: Tensor
+    x: Tensor,
+    layers: Sequence[tuple[Tensor, Tensor]],
+    keys: Sequence[Tensor],
+    threshold: int,
+    first_row: Tensor,
+    forms: tuple[int, int],
 ) -> Tensor:
     """(R, rows, in) → (R, rows, out), in float32, through three layers (R, in, out) and (R, 1, out).
 
     ``keys`` (R,) of each hidden layer's dropout, ``threshold`` / 256 its rate, ``first_row`` (a scalar) that of x in
-    what the masks are drawn for. What is multiplied is in the precision of x. Differentiable in the layers.
+    what the masks are drawn for, ``forms`` the numbers in :data:`FORMS` of the way forward and of that back. What is
+    multiplied is in the precision of x. Differentiable in the layers.
     """
     draws = torch.stack([*keys, first_row.expand(len(x))])
     # Columns in eights: the gradient of the first weights is a product over all of x.
@@ -232,7 +255,7 @@ def fused_mlp(
     more = -x.shape[2] % 8
     if more:
         x, weight_1 = pad(x, (0, more)), pad(weight_1, (0, 0, 0, more))
-    return _mlp(x.contiguous(), weight_1, bias_1, *(t for pair in others for t in pair), draws, threshold)[0]
+    return _mlp(x.contiguous(), weight_1, bias_1, *(t for pair in others for t in pair), draws, threshold, *forms)[0]
 
 
 def fits(sizes: Sequence[int]) -> bool:

@@ -2,7 +2,8 @@
 
 They draw random bytes (:mod:`tracrl.nets.kernels`), are CDT's attention (:mod:`tracrl.nets.attention`) and, with
 bfloat16 products, TraC's network (:mod:`tracrl.nets.fused`). The first and the last are tried against the plain form
-before they are used.
+before they are used, the last in several forms: the fast ones wherever they are right, which depends on the assembler
+that Triton takes (its own variable TRITON_PTXAS_PATH says which), one that is no faster where it is asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def wanted() -> bool:
 
 
 def asked_for() -> bool:
-    """Those that are no faster yet: where TRACRL_FUSED is 1."""
+    """Those that are no faster, too: where TRACRL_FUSED is 1."""
     return os.environ.get("TRACRL_FUSED") == "1"
 
 

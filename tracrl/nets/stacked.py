@@ -19,15 +19,16 @@ from tracrl.nets.dropout import compiled_kernel, kept_weight, relu_dropout
 
 Initialiser = Literal["orthogonal", "uniform"]
 DROPOUT_STREAM = 1000  # layer i draws its masks from stream DROPOUT_STREAM + i
-Fused = Callable[[Tensor, Sequence[tuple[Tensor, Tensor]], Sequence[Tensor], int, Tensor], Tensor]
+Fused = Callable[[Tensor, Sequence[tuple[Tensor, Tensor]], Sequence[Tensor], int, Tensor, tuple[int, int]], Tensor]
 PRODUCTS, ROWS_OF_A_PART = 32, 1024
 """of gradients of weights on a GPU: enough products for its processors, of at least so many rows each"""
 TRIED_ROWS, TRIED_FIRST, FUSED_TOLERANCE = 300, 8, 0.1
 """of what fused kernels are tried on: rows, the last block of them not full; the number of the first; and how far their
-results may be from the plain form's, relative to these, as vectors. Both round to the eight bits of bfloat16, in
-different places, and a unit near 0 may be above it in one of them alone. Right ones are up to 0.05 apart, those with
-the masks of other rows more than 0.5."""
+results may be from the plain form's in each run, relative to these, as vectors. Both round to the eight bits of
+bfloat16, in different places, and a unit near 0 may be above it in one of them alone. Right ones are up to 0.05 apart,
+those with the masks of other rows more than 0.5."""
 FUSED_KERNELS = "the fused kernels of the network are"
+NEWER = "A newer assembler may make right ones: TRITON_PTXAS_PATH, see docs/performance.md"
 
 
 class StackedLinear(nn.Module):
@@ -92,19 +93,21 @@ class StackedMLP(nn.Module):
         """that share its rows out on a CPU; None: as many as torch would use"""
         self.dropped = round(dropout * 256)
         self.fused: Fused | None = None
-        """the whole network with dropout in one kernel each way, where that is asked for (:meth:`fuse`)"""
+        """the whole network with dropout in one kernel each way, where that is fast or asked for (:meth:`fuse`)"""
+        self.forms = (0, 0)
+        """of these kernels, forward and back"""
 
     def fuse(self) -> None:
-        """On a GPU with products in bfloat16: kernels of our own, where they are asked for
-        (:func:`tracrl.nets.fusing.asked_for`) and the sizes fit.
+        """On a GPU with products in bfloat16: kernels of our own, where the sizes fit, in a fast form unless others are
+        asked for (:mod:`tracrl.nets.fusing`).
 
-        Before they are used they are tried: where there is no Triton, or they do not compile, or compute something else
-        than the plain form does, that is said and the plain form stays.
+        Before they are used they are tried, each way in one form after the other: the first that computes what the
+        plain form does is taken. Where there is none, or no Triton, that is said and the plain form stays.
         """
-        if not fusing.asked_for():
+        if not fusing.wanted():
             return
         try:
-            from tracrl.nets.fused import fits, fused_mlp
+            from tracrl.nets.fused import FORMS, fits, fused_mlp
         except ImportError as error:
             return fusing.left_out(FUSED_KERNELS, error)
         sizes = [self.layers[0].weight.shape[-2], *(layer.weight.shape[-1] for layer in self.layers)]
@@ -114,30 +117,44 @@ class StackedMLP(nn.Module):
         with torch.no_grad():
             for layer in trial.layers:  # first biases may be 0, and a wrong use of them would not be seen
                 layer.bias.add_(torch.linspace(-0.2, 0.2, layer.bias.shape[-1], device=layer.bias.device))
-        plain = trial._tried()
+        expected = trial.tried()
         trial.fused = fused_mlp
-        problem: object = None
-        try:
-            pairs = zip(trial._tried(), plain, strict=True)
-            wrong = float(torch.stack([(a - b).norm() / b.norm() for a, b in pairs]).max())  # NaN stays NaN
-            if not wrong < FUSED_TOLERANCE:
-                problem = f"their results differ by {wrong:.2g}"
-        except Exception as error:  # whatever a compiler says
-            problem = error
-        if problem is None:
-            self.fused = fused_mlp
-        else:
-            fusing.left_out(FUSED_KERNELS, problem)
+        usable = range(len(FORMS) if fusing.asked_for() else len(FORMS) - 1)
+        problems: list[object] = []
+        forward = next((f for f in usable if trial._is_right((f, f), expected[:1], problems)), None)
+        if forward is not None:
+            back = next((b for b in usable if trial._is_right((forward, b), expected, problems)), None)
+            if back is not None:
+                self.fused, self.forms = fused_mlp, (forward, back)
+                return
+        fusing.left_out(FUSED_KERNELS, problems[-1])
 
-    def _tried(self) -> list[Tensor]:
-        """The network's result on a few made-up rows with dropout, and the gradients of its parameters."""
+    def _is_right(self, forms: tuple[int, int], expected: Sequence[Tensor], problems: list[object]) -> bool:
+        """Whether the kernels in these forms compute what is expected of :meth:`tried`; else ``problems`` says why."""
+        self.forms = forms
+        try:
+            off = difference(self.tried(slopes=len(expected) > 1), expected)
+        except Exception as error:  # whatever a compiler says
+            problems.append(error)
+            return False
+        if off < FUSED_TOLERANCE:  # NaN is not
+            return True
+        problems.append(f"their results differ by {off:.2g}. {NEWER}")
+        return False
+
+    def tried(self, rows: int = TRIED_ROWS, slopes: bool = True) -> list[Tensor]:
+        """The network's result on a few made-up rows with dropout and, with ``slopes``, its parameters' gradients."""
         weight = self.layers[0].weight
         runs, inputs, device = len(weight), weight.shape[1], weight.device
-        x = torch.randn(runs, TRIED_ROWS, inputs, generator=torch.Generator().manual_seed(0)).to(device)
+        x = torch.randn(runs, rows, inputs, generator=torch.Generator().manual_seed(0)).to(device)
         seeds = torch.arange(runs, device=device)
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             result = self(x.bfloat16(), lambda stream: random.keys(seeds, seeds[0], stream), first_row=TRIED_FIRST)
-        return [result.detach(), *torch.autograd.grad(result.square().sum(), list(self.parameters()))]
+        if not slopes:
+            return [result.detach()]
+        # Its slope in tanh is above 0: no bias has a gradient that is the small rest of a sum of large ones.
+        loss = (result + result.square() / 2).sum()
+        return [result.detach(), *torch.autograd.grad(loss, list(self.parameters()))]
 
     def forward(
         self,
@@ -165,7 +182,7 @@ class StackedMLP(nn.Module):
             keys = [mask_key(DROPOUT_STREAM + i) for i in range(len(self.layers) - 1)]
             first = first_row if isinstance(first_row, Tensor) else torch.full((), first_row, device=x.device)
             layers = [(layer.weight, layer.bias) for layer in self.layers]
-            result = self.fused(x.bfloat16(), layers, keys, self.dropped, first)
+            result = self.fused(x.bfloat16(), layers, keys, self.dropped, first, self.forms)
             return result if self.output is None else self.output(result)
         scale = 1.0
         if self.members is not None:
@@ -279,6 +296,12 @@ class StackedAdam(nn.Module):
             amsgrad=False,
             maximize=False,
         )
+
+
+def difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """How far these are from those at most, in one of them and one run (the first dimension), relative, as vectors."""
+    pairs = [(a.flatten(1), b.flatten(1)) for a, b in zip(found, expected, strict=True)]
+    return float(torch.stack([(a - b).norm(dim=1) / b.norm(dim=1) for a, b in pairs]).max())  # NaN stays NaN
 
 
 def gpu_product(x: Tensor, weight: Tensor) -> Tensor:
