@@ -77,6 +77,9 @@ def test_what_comes_back_stays_within_what_the_machine_gives(
         run = work / "runs" / f"task{number}" / "trac-fast"
         run.mkdir(parents=True)
         (run / "policy.safetensors").write_bytes(bytes(120_000))
+    too_large = work / "runs" / "task0" / "bcq-lag-fast" / "policy.safetensors"
+    too_large.parent.mkdir()
+    too_large.write_bytes(bytes(500_000))
     (run / "scores.json").write_text("{}")
     for out in (first, second):
         tool.pack(work, out, ["A", "B", "C"], room=2_000_000)

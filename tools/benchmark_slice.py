@@ -24,6 +24,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -165,9 +166,11 @@ def pack_results(work: Path, out: Path) -> int:
     made = out / "results.tar.gz.new"
     with tarfile.open(made, "w:gz", compresslevel=6) as tar:
         for path in sorted(work.rglob("*")):
-            small = path.suffix in (".json", ".jsonl", ".csv", ".log", ".npz") and path.stat().st_size < 4_000_000
-            if small and path.is_file() and ".part" not in str(path):
-                tar.add(path, path.relative_to(work))
+            if path.suffix not in (".json", ".jsonl", ".csv", ".log", ".npz") or ".part" in str(path):
+                continue
+            with suppress(FileNotFoundError):  # jobs go on, and take away what is theirs
+                if path.is_file() and path.stat().st_size < 4_000_000:
+                    tar.add(path, path.relative_to(work))
     made.replace(out / "results.tar.gz")
     return (out / "results.tar.gz").stat().st_size
 
@@ -204,15 +207,18 @@ def pack(work: Path, out: Path, keep: list[str], room: int = TOGETHER) -> None:
     policies = sorted(work.glob("runs/*/*/policy.safetensors"), key=lambda p: (p.with_name("scores.json").exists(), p))
     wanted = [p for p in policies if not p.with_name("scores.json").exists() or "trac" in p.parent.name]
     for number in range(files):
-        size, fits = 0, min(PART, room) - 100_000
-        if not wanted or wanted[0].stat().st_size >= fits:
+        fits = min(PART, room) - 100_000
+        taken: list[Path] = []
+        for path in wanted:  # one that is too large does not keep back those behind it
+            if sum(p.stat().st_size + 2_000 for p in (*taken, path)) < fits:
+                taken.append(path)
+        if not taken:
             break
         with tarfile.open(out / f"policies{number}.tar", "w") as tar:
-            while wanted and size + wanted[0].stat().st_size < fits:
-                size += wanted[0].stat().st_size + 2_000
-                tar.add(wanted[0], wanted[0].relative_to(work))
-                wanted.pop(0)
-        room -= size
+            for path in taken:
+                tar.add(path, path.relative_to(work))
+        wanted = [path for path in wanted if path not in taken]
+        room -= (out / f"policies{number}.tar").stat().st_size
 
 
 def collect_data(work: str, task: str, steps: str, episodes: str, processes: str, bits: str, even: str) -> None:
