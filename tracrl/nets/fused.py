@@ -41,7 +41,7 @@ class Form(NamedTuple):
     """of what is read ahead"""
 
 
-FORMS = (Form(128, 64, 8, 3), Form(64, 64, 4, 2), Form(64, 32, 4, 3), Form(128, 64, 8, 2), Form(64, 64, 8, 2))
+FORMS = (Form(64, 64, 4, 2), Form(64, 32, 4, 3), Form(128, 64, 8, 3), Form(64, 64, 8, 2))
 """Fastest first, for either way; the last is no faster than the plain path. Of some sizes the assembler that Triton 3.6
 takes for an H200 (ptxas 12.8) makes wrong kernels in others than the last, and ptxas 12.9 right ones."""
 INPUTS = 128
