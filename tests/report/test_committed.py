@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.study.made_up import write_run
 from tracrl.errors import TracrlError
-from tracrl.report.benchmark import ablations_grid, benchmark_grid, suites_grid
+from tracrl.report.benchmark import ablations_grid, benchmark_grid, benchmark_tables, suites_grid
 from tracrl.report.build import make_report
 from tracrl.report.cells import Cell
 from tracrl.report.committed import COLUMNS, read_committed
@@ -88,6 +88,18 @@ def test_an_average_is_over_tasks_that_all_methods_beside_it_have(tmp_path: Path
     assert [entry.text for entry in bullet["Bullet, 2 tasks: TraC (full)"]][2:] == [
         "2 of 2", "2 of 2", "4 of 4", "0.62 / 0.24", "2 of 2"
     ]  # fmt: skip
+
+
+def test_a_method_of_few_tasks_has_a_table_of_its_own(tmp_path: Path) -> None:
+    names = ("BallRun", "CarRun", "DroneRun", "AntRun", "BallCircle")
+    five = [(name, 0.1 * i, 0.5) for i, name in enumerate(names)]
+    committed = read_committed(write_results(tmp_path, bc_all=five, trac=five, cdt=five[1:2]))
+    found = overview(committed.results)
+    grids = benchmark_tables(found.with_all_tasks(), committed, [])
+    assert grids["benchmark"].heads == ("BC-All", "TraC", "TraC as published")
+    assert [line.label for line in grids["methods"].lines] == ["CarRun"], "and no average of one task"
+    assert grids["methods"].heads == ("BC-All", "CDT", "TraC", "TraC as published")
+    assert "methods" not in benchmark_tables(found.of_columns(found.columns[:1]), committed, [])
 
 
 def test_the_data_set_that_came_last_counts_and_another_choice_of_episodes_never_does(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tracrl.report.cells import Cell
 from tracrl.report.committed import Committed, CsvRow
@@ -17,6 +18,8 @@ from tracrl.tasks.table import all_tasks
 EVERY_SUITE = "all suites"
 ON_COLLECTED_DATA = "The data were made by tracrl collect and are not DSRL's: no number of ours is a result on DSRL."
 OF_THE_PAPER = f"As published: {CITATION}, on DSRL's data; beside ours for orientation, not as a reproduction."
+MANY = 5
+"""tasks of a method that has a column in the table of all of them"""
 OWN_VALUE = "◦"
 PARTLY = "mean cost at most 1 but not at every limit"
 
@@ -53,6 +56,27 @@ def benchmark_grid(found: Overview) -> Grid:
         partly=PARTLY,
         notes=found.notes,
     )
+
+
+def methods_grid(found: Overview) -> Grid | None:
+    """Tasks that many methods have, with all of these; None where every method is in the table of all tasks."""
+    few = [column for column in found.columns if column not in found.of_columns(_of_many(found)).columns]
+    if not few:
+        return None
+    rows = found.of_columns(few).rows
+    columns = [c for c in found.columns if c in few or all((row, c) in found.results for row in rows)]
+    grid = benchmark_grid(replace(found.of_columns(columns), rows=rows))
+    return replace(
+        grid,
+        title="Every method, on tasks that many were trained on: normalised reward / cost and safe runs, final policy",
+        lines=tuple(line for line in grid.lines if not line.average),
+    )
+
+
+def _of_many(found: Overview) -> list[Column]:
+    """Methods of at least `MANY` tasks; where there are none, those of the most."""
+    tasks = {c: sum((row, c) in found.results for row in found.rows) for c in found.columns}
+    return [c for c in found.columns if tasks[c] >= min(MANY, max(tasks.values()))]
 
 
 def suites_grid(found: Overview) -> Grid:
@@ -148,7 +172,8 @@ def data_grid(data: Sequence[CsvRow]) -> Grid:
 
 def ablations_grid(ablations: Sequence[Ablation]) -> Grid:
     """Each value of each setting that was varied, the tasks side by side."""
-    rows = list(dict.fromkeys(row for ablation in ablations for row in ablation.rows()))
+    order = list(all_tasks())
+    rows = sorted({row for ablation in ablations for row in ablation.rows()}, key=lambda row: order.index(row.task))
     lines = [
         Line(f"{ablation.symbol} {shown(value)}", tuple(_ablated(ablation, row, value) for row in rows))
         for ablation in ablations
@@ -169,7 +194,10 @@ def ablations_grid(ablations: Sequence[Ablation]) -> Grid:
 
 def benchmark_tables(found: Overview, committed: Committed, ablations: Sequence[Ablation]) -> dict[str, Grid]:
     """All of them by name."""
-    grids = {"benchmark": benchmark_grid(found), "suites": suites_grid(found)}
+    many = replace(found.of_columns(_of_many(found)), rows=found.rows)
+    grids = {"benchmark": benchmark_grid(many), "suites": suites_grid(found)}
+    if (methods := methods_grid(found)) is not None:
+        grids["methods"] = methods
     if ablations:
         grids["ablations"] = ablations_grid(ablations)
     if (others := other_data_grid(committed)) is not None:

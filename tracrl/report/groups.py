@@ -78,6 +78,12 @@ class Overview:
         columns = tuple(column for column in self.columns if any(column == there for _, there in results))
         return replace(self, rows=tuple(rows), columns=columns, results=results)
 
+    def of_columns(self, columns: Sequence[Column]) -> Overview:
+        """The same with these methods alone, and the rows that they have."""
+        results = {(row, column): found for (row, column), found in self.results.items() if column in columns}
+        rows = tuple(row for row in self.rows if any(row == there for there, _ in results))
+        return replace(self, rows=rows, columns=tuple(columns), results=results)
+
     def suites(self) -> list[str]:
         return [suite for suite in SUITES if any(row.suite == suite for row in self.rows)]
 
