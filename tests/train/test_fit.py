@@ -774,6 +774,8 @@ def test_evaluated_beside_the_training_the_result_is_the_same(
         monkeypatch.undo()
         there = Checkpoint.load(tmp_path / "beside" / "checkpoint.safetensors")
         assert (there.step, there.metadata["pending_step"]) == ((22, 20) if number == 22 else (30, 30))
+        # As if it had been killed later, when the evaluation was logged and no checkpoint knew.
+        shutil.copy(tmp_path / "whole" / "evaluations.csv", tmp_path / "beside" / "evaluations.csv")
     train("beside", evaluate_beside=True, resume=True)
     for name in ("scores.json", "best_scores.json", "best.safetensors", "policy.safetensors", "evaluations.csv"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "beside" / name).read_bytes(), name

@@ -302,7 +302,9 @@ class Loop:
         scored = [*COMMON, "return", "cost", "normalised_reward", "normalised_cost"]
         boards = tensorboard_logs(self.directory.path / "tensorboard", 0 if keep is None else keep + 1)
         self.metric_sinks = [CsvLog(self.directory.metrics, [*COMMON, *self.method.metrics], keep), *boards]
-        self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, keep), *boards]
+        # An evaluation that is pending may have been logged after the checkpoint, and is done again.
+        scored_to = keep if keep is None or self.due is None else min(keep, self.due.step - 1)
+        self.evaluation_sinks = [CsvLog(self.directory.evaluations, scored, scored_to), *boards]
         if wandb is not None:
             online = WandbLog(wandb, self.directory.read_config())
             self.metric_sinks.append(online)
