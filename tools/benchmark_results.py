@@ -13,10 +13,13 @@ import csv
 import hashlib
 import json
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -25,13 +28,16 @@ from tracrl.data.summary import summarise
 from tracrl.files import replacing
 from tracrl.report.benchmark import benchmark_tables
 from tracrl.report.committed import COLUMNS, Committed, read_committed, read_table
-from tracrl.report.figures import scored_suites
+from tracrl.report.figures import COLOURS, LIMIT_LINE, panels, plot_ablation, scored_suites
 from tracrl.report.groups import Ablation, Overview, find_ablations, overview
 from tracrl.report.scatter import plot_scatter
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "docs" / "results.md")
+CURVE_COLUMNS = ("task", "fingerprint", "preset", "limit", "seed", "step", "reward", "cost", "code")
+DRAWN = ("x", "eta", "alpha")
+"""ablations that the docs have a picture of"""
 REPOSITORY = ("BallRun", "BallCircle", "CarRun", "CarCircle")
 Row = dict[str, Any]
 
@@ -40,12 +46,14 @@ def gather(work: Path, code: str, machine: str) -> None:
     """Add the runs below ``work`` to the tables; those that are there already are left alone."""
     tables: list[list[Row]] = [[dict(row) for row in read_table(RESULTS, name)] for name in COLUMNS]
     runs, scores, data = tables
+    curves = read_curves()
     known = {key_of(row) for row in runs}
     number = max((int(row["run"]) for row in runs), default=-1) + 1
     for file in sorted(work.glob("runs/*/*/scores.json")):
         source = file.parent.parent.name
         config, played = (json.loads((file.parent / name).read_text()) for name in ("config.json", "scores.json"))
         training = json.loads((file.parent / "training.json").read_text())
+        curves += curve_of(file.parent, config, training, code)
         for i, (limit, seed) in enumerate(zip(played["limits"], played["seeds"], strict=True)):
             row = {
                 "run": number,
@@ -75,11 +83,33 @@ def gather(work: Path, code: str, machine: str) -> None:
     summaries += [(task, asdict(summarise(load_dataset(task)))) for task in REPOSITORY]
     there = {row["fingerprint"] for row in data}
     data += [data_row(summary, source) for source, summary in summaries if summary["fingerprint"] not in there]
-    for name, rows in (("runs", runs), ("scores", scores), ("data", data)):
+    last = {tuple(row[name] for name in CURVE_COLUMNS[:6]): row for row in curves}  # a later training in place of it
+    columns = {**COLUMNS, "curves": CURVE_COLUMNS}
+    for name, rows in (("runs", runs), ("scores", scores), ("data", data), ("curves", list(last.values()))):
         with replacing(RESULTS / f"{name}.csv") as aside, aside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS[name], lineterminator="\n")
+            writer = csv.DictWriter(file, columns[name], lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
+
+
+def curve_of(run: Path, config: Row, training: Row, code: str) -> Iterator[Row]:
+    """What a training scored on the way, where it was."""
+    with (run / "evaluations.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            yield {
+                "task": config["data"]["task"],
+                "fingerprint": config["data"]["fingerprint"],
+                "preset": training["preset"],
+                **{name: row[name] for name in ("limit", "seed", "step")},
+                "reward": row["normalised_reward"],
+                "cost": row["normalised_cost"],
+                "code": code,
+            }
+
+
+def read_curves() -> list[Row]:
+    with (RESULTS / "curves.csv").open(newline="", encoding="utf-8") as file:
+        return [dict(row) for row in csv.DictReader(file)]
 
 
 def data_name(source: str) -> str:
@@ -140,21 +170,59 @@ def numbers_of(found: Overview, suite: str) -> str:
     return hashlib.blake2b(json.dumps(cells).encode(), digest_size=8).hexdigest()
 
 
-def draw_scatters() -> None:
-    found, *_ = benchmark()
+def draw_all() -> None:
+    found, _, ablations = benchmark()
     for suite in scored_suites(found):
-        with tempfile.TemporaryDirectory() as folder:
-            drawn = Path(folder) / "scatter"
-            plot_scatter(found, suite, drawn)
-            told = PngInfo()
-            told.add_text("numbers", numbers_of(found, suite))
-            with Image.open(drawn.with_suffix(".png")) as picture:  # few colours: half of the size; none is merged
-                few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-                few.save(scatter_of(suite), pnginfo=told, optimize=True)
+        save_small(partial(plot_scatter, found, suite), scatter_of(suite), numbers_of(found, suite))
+    for ablation in (ablation for ablation in ablations if ablation.study in DRAWN):
+        save_small(partial(plot_ablation, ablation), picture_of(f"ablation-{ablation.study}"))
+    drawn = {(row["task"], row["preset"]) for row in read_curves()}
+    for task in sorted(task for task, preset in drawn if preset == "full" and (task, "fast") in drawn):
+        save_small(partial(plot_presets, task), picture_of(f"presets-{task}"))
+
+
+def save_small(draw: Callable[[Path], None], target: Path, numbers: str = "") -> None:
+    """A picture with few colours: half of the size, and none is merged."""
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = Path(folder) / "drawn"
+        draw(drawn)
+        told = PngInfo()
+        if numbers:
+            told.add_text("numbers", numbers)
+        with Image.open(drawn.with_suffix(".png")) as picture:
+            few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+            few.save(target, pnginfo=told, optimize=True)
+
+
+def plot_presets(task: str, path: Path) -> None:
+    """Reward and cost of TraC along its training by each preset: mean over its runs, and the middle half of them."""
+    rows = [row for row in read_curves() if row["task"] == task]
+    with panels(path, 1, 2, f"{task}: TraC along its training", 4.6, 3.2) as ((rewards, costs),):
+        for colour, preset in zip(COLOURS, ("fast", "full"), strict=False):
+            mine = [row for row in rows if row["preset"] == preset]
+            steps = sorted({int(row["step"]) for row in mine})
+            for axes, part in ((rewards, "reward"), (costs, "cost")):
+                values = [[float(row[part]) for row in mine if int(row["step"]) == step] for step in steps]
+                along = [100 * step / steps[-1] for step in steps]
+                label = f"{preset}, {steps[-1]:,} updates"
+                axes.plot(along, [np.mean(v) for v in values], color=colour, marker="o", ms=3, lw=1.4, label=label)
+                lower, upper = (np.array([np.percentile(v, q) for v in values]) for q in (25, 75))
+                axes.fill_between(along, lower, upper, color=colour, alpha=0.13, lw=0)
+        for axes, name in ((rewards, "normalised reward"), (costs, "normalised cost")):
+            axes.set_xlabel("per cent of the updates")
+            axes.set_ylabel(name)
+            axes.grid(alpha=0.25)
+        costs.axhline(1, **LIMIT_LINE)
+        costs.set_ylim(bottom=0)
+        rewards.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def picture_of(name: str) -> Path:
+    return ROOT / "docs" / "results" / f"{name}.png"
 
 
 def scatter_of(suite: str) -> Path:
-    return ROOT / "docs" / "results" / f"benchmark-{suite}.png"
+    return picture_of(f"benchmark-{suite}")
 
 
 def main() -> None:
@@ -171,7 +239,7 @@ def main() -> None:
     else:
         for page in PAGES:
             page.write_text(page_with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
-        draw_scatters()
+        draw_all()
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ import pytest
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.method import Method
+from tracrl.methods.method import Method, Preset
 from tracrl.methods.registry import METHODS, current_settings, get_method, metadata_of, original_settings
+from tracrl.tasks.table import get_task
 from tracrl.train.finished import read_metadata
 from tracrl.train.fit import fit
 
@@ -29,6 +30,25 @@ def test_the_papers_eight_and_the_newer_ones_are_there() -> None:
 def test_presets_are_settings(suite: str) -> None:
     for method in METHODS.values():
         assert method.preset(suite, "fast").updates <= method.preset(suite).updates / 10
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "standardised"),
+    [
+        ("PointCircle1", "fast", True),
+        ("easymean", "fast", True),
+        ("PointCircle1", "full", False),
+        ("AntVelocity", "fast", False),
+        ("CarCircle", "fast", False),
+    ],
+)
+def test_short_trainings_standardise_where_columns_are_of_many_kinds(
+    task: str, preset: Preset, standardised: bool
+) -> None:
+    for method in METHODS.values():
+        chosen = method.preset(get_task(task).suite, preset)
+        assert chosen.standardised(get_task(task), chosen.updates) is standardised
+        assert chosen.standardised(None, chosen.updates), "own data are"
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("bcq_lag", "bcq-lag"), ("COptiDICE", "coptidice"), ("bear", "bear-lag")])

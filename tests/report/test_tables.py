@@ -227,6 +227,15 @@ def test_presets_and_changed_settings_are_columns_of_their_own(tmp_path: Path) -
     assert found.columns[2].about == "fast preset with gamma 0.9"
 
 
+def test_standardised_or_not_is_a_column_only_where_it_is_not_as_usual(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    usual = write_run(tmp_path, task="PointGoal1", limits=(20.0, 40.0, 80.0))
+    assert json.loads((usual / "config.json").read_text())["settings"]["standardise"] == "on"
+    write_run(tmp_path, task="PointGoal1", limits=(20.0, 40.0, 80.0), preset="full")
+    labels = [column.label for column in overview(collect([tmp_path]).results).columns]
+    assert labels == ["TraC (fast)", "TraC (full)"]
+
+
 def test_an_ablation_is_found_and_kept_out_of_the_main_table(tmp_path: Path) -> None:
     write_run(tmp_path, reward=0.5)
     for eta, reward in ((0.5, 0.45), (1.0, 0.4), (2.0, 0.3)):

@@ -39,7 +39,8 @@ class TrainOptions(DataOptions):
     """of matrix products: auto is bfloat16 on GPUs and on processors that have instructions for it (avx512_bf16), for
     methods whose scores it leaves as they are; else float32 (on a GPU: TF32)"""
     standardise: Literal["auto", "on", "off"] = "auto"
-    """train in the data's own units, which the policy keeps: auto is on for your own data, off for the 38 tasks"""
+    """train in the data's own units, which the policy keeps: auto is on for your own data, and for the fast preset on
+    MetaDrive and SafetyGymnasium's maps; off for the other tasks, and for published settings"""
     strict: Flag = False
     """a training that looks dead (one action everywhere, no better than chance) is an error, not a warning"""
     holdout: float | None = None
@@ -100,7 +101,7 @@ def train(arguments: Sequence[str]) -> int:
     checked("--episodes", options.episodes, EpisodeCount)
     data, held_out = read or _training_data(options)
     limits = options.limits or _limits_of(data)
-    own_units = standardise_or_not(options.standardise, data)
+    own_units = standardise_or_not(options.standardise, data.known_task, method)
     out = options.out or default_directory(method, data, limits, options.seeds, own_units)
     name = data.task or data.metadata.get("file", "the data")
     console.print(f"{method.title} on {name}: {len(data)} episodes from {data.metadata.get('file')}")

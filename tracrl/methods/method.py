@@ -18,6 +18,7 @@ from tracrl.errors import TracrlError
 from tracrl.nets import random
 from tracrl.policies.base import Policy, PolicyMetadata
 from tracrl.settings import Updates, check_settings, option_of
+from tracrl.tasks.table import Task
 
 Preset = Literal["full", "fast"]
 
@@ -132,6 +133,19 @@ class Method(ABC):
                 raise TracrlError(f"{cls.title} has no setting called {name!r}.")
         published = {**cls.suites.get(suite, {}), **(cls.fast if preset == "fast" else {})}
         return cls(**{**published, **cls.scaled_along(suite, preset, changes), **changes})
+
+    @classmethod
+    def standardised(cls, task: Task | None, updates: int) -> bool:
+        """Whether observations are standardised where nothing else is said.
+
+        Those of own data (no ``task``) are. The benchmark's are not, as published; but where their columns are many and
+        of many kinds, lidars among them, a training of less than half the published updates needs it
+        (docs/benchmark.md).
+        """
+        if task is None:
+            return True
+        many_kinds = task.suite == "MetaDrive" or (task.suite == "SafetyGymnasium" and "Velocity" not in task.name)
+        return many_kinds and 2 * updates < cls.preset(task.suite, "full").updates
 
     @classmethod
     def scaled_along(cls, suite: str, preset: Preset, changes: Mapping[str, Any]) -> dict[str, int]:

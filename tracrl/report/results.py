@@ -39,9 +39,11 @@ class StackMetadata:
 
     @classmethod
     def of(cls, run: RunMetadata) -> StackMetadata:
-        task, settings = all_tasks().get(str(run.task)), run.settings
-        if task is None:  # own data are standardised unless told otherwise
-            settings = {name: value for name, value in settings.items() if (name, value) != ("standardise", "on")}
+        task, kind, settings = all_tasks().get(str(run.task)), METHODS.get(run.method), dict(run.settings)
+        told = settings.pop("standardise", "off")
+        usual = task is None or (kind is not None and kind.standardised(task, settings.get("updates", 0)))
+        if (told == "on") != usual and task is not None:  # else it is as nobody asked for
+            settings["standardise"] = told
         return cls(run, *nearest_preset(run.method, task.suite if task else "Bullet", settings))
 
     @property

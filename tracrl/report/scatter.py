@@ -20,7 +20,9 @@ FARTHEST = 9.0
 def plot_scatter(found: Overview, suite: str, path: Path) -> None:
     """One panel a method, one labelled dot a task; the limit is at 1. Costs are drawn by their roots: what is near the
     limit and what is far beyond it can both be read."""
-    columns = [c for c in found.columns if any((row, c) in found.results for row in found.rows if row.suite == suite)]
+    tasks = {c: sum((row, c) in found.results for row in found.rows if row.suite == suite) for c in found.columns}
+    # A panel with a dot or two beside one with twenty says nothing.
+    columns = [c for c in found.columns if tasks[c] >= max(1, max(tasks.values()) / 3)]
     rows = [row for row in found.rows if row.suite == suite]
     cells = {(row, c): cell for row in rows for c in columns if (cell := found.cell(row, c, "final")) is not None}
     across = min(3, len(columns))

@@ -50,7 +50,7 @@ class StackSpec:
         """What the run directory's config.json will say."""
         if self.data is None:
             raise TracrlError(f"{self.title} has no data on this machine: tracrl data fetch {self.task}.")
-        own_units = self.data.task not in all_tasks()  # as training decides it
+        own_units = self.method.standardised(all_tasks().get(self.data.task or ""), self.method.updates)
         return describe(self.method, self.data, self.trained, self.limits, self.seeds, own_units)
 
     @cached_property

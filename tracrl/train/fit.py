@@ -21,6 +21,7 @@ from tracrl.methods.method import Method, RunSpec
 from tracrl.policies.load import load_policy
 from tracrl.settings import Evaluations, check_limits, check_seeds, checked
 from tracrl.stopping import stop_requests
+from tracrl.tasks.table import Task
 from tracrl.train.callbacks import Callback, Callbacks
 from tracrl.train.devices import choose_device, choose_precision, name_of
 from tracrl.train.directory import RunDirectory, describe
@@ -65,7 +66,8 @@ def fit(
     Its processes end with the training. ``evaluate_beside``: the training goes on while policies are scored on the way;
     None: it does on a GPU, where it leaves the cores alone.
     ``standardise``: observations, and for methods with critics rewards and costs, are trained on in the data's own
-    units, which the policies keep; "auto" does so for data of no known task. A training that looks dead warns;
+    units, which the policies keep; "auto" does so for data of no known task, and for short trainings on some tasks
+    (:meth:`Method.standardised`). A training that looks dead warns;
     ``strict`` makes that an error.
     ``progress``: a bar in a terminal or a notebook, and nothing where output goes elsewhere; False: nothing.
     ``callbacks``: a function, or several, called with an :class:`~tracrl.train.callbacks.Event` after each log and
@@ -86,7 +88,7 @@ def fit(
     if precision == "auto" and resume and directory is not None:
         precision = directory.precision() or precision  # that which it began with
     products = choose_precision(precision, chosen, method)
-    own_units = standardise_or_not(standardise, data)
+    own_units = standardise_or_not(standardise, data.known_task, method)
     if standardise == "auto" and resume and directory is not None:
         there = directory.standardised()
         own_units = own_units if there is None else there
@@ -132,11 +134,11 @@ def fit(
         return loop.run(stop, steps, checkpoint_seconds)
 
 
-def standardise_or_not(standardise: str, data: Episodes) -> bool:
-    """Own data are standardised unless told otherwise; the benchmark's tasks are not, as published."""
+def standardise_or_not(standardise: str, task: Task | None, method: Method) -> bool:
+    """As told, or as the method does on the ``task`` (None: own data)."""
     if standardise not in get_args(Standardise):
         raise TracrlError(f"--standardise is {standardise!r}; expected auto, on or off.")
-    return data.known_task is None if standardise == "auto" else standardise == "on"
+    return method.standardised(task, method.updates) if standardise == "auto" else standardise == "on"
 
 
 def _runs(limits: Sequence[float], seeds: Sequence[int]) -> list[RunSpec]:
