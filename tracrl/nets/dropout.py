@@ -63,7 +63,7 @@ def compiled_kernel() -> Callable[[Any, Any, int, int], None] | None:
         import numpy as np
     except ImportError:
         return None
-    draw, u64 = _compiled_draw(), np.uint64
+    (_, draw), u64 = random.compiled_draws(), np.uint64
 
     @numba.njit(nogil=True)
     def kernel(hidden: Any, key: Any, threshold: Any, first: Any) -> None:
@@ -123,7 +123,7 @@ def compiled_scaling() -> Callable[[Any, Any, int, Any], None] | None:
         import numpy as np
     except ImportError:
         return None
-    draw, u64 = _compiled_draw(), np.uint64
+    (_, draw), u64 = random.compiled_draws(), np.uint64
 
     @numba.njit(nogil=True)
     def kernel(x: Any, key: Any, threshold: Any, result: Any) -> None:
@@ -144,25 +144,6 @@ def compiled_scaling() -> Callable[[Any, Any, int, Any], None] | None:
                 out[at] = row[at] * weight if keep else zero
 
     return kernel
-
-
-@functools.cache
-def _compiled_draw() -> Any:
-    """(key, position) → 64 random bits, those of :func:`tracrl.nets.random.bits`, for compiled kernels."""
-    import numba
-    import numpy as np
-
-    gamma, mix_1, mix_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-    u64 = np.uint64
-
-    @numba.njit(inline="always")
-    def draw(start: Any, i: int) -> Any:
-        z = (start ^ u64(i)) * gamma
-        z = (z ^ (z >> u64(30))) * mix_1
-        z = (z ^ (z >> u64(27))) * mix_2
-        return z ^ (z >> u64(31))
-
-    return draw
 
 
 @functools.cache
