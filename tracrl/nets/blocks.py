@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ ROWS = 1024
 
 FEWEST_ROWS = 128
 """that are worth a thread of their own"""
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,12 @@ def shares(rows: int, threads: int) -> list[list[slice]]:
     return [found[i : i + each] for i in range(0, len(found), each)]
 
 
-def side_by_side(work: Callable[..., list[Tensor]], of_shares: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
+def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]) -> list[Done]:
     """``work`` on each share, in threads that do not wait for each other in every product; this one takes the first."""
     if len(of_shares) == 1:
         return [work(*of_shares[0])]
 
-    def alone(of_share: tuple[Any, ...]) -> list[Tensor]:
+    def alone(of_share: tuple[Any, ...]) -> Done:
         torch.set_num_threads(1)  # of this thread
         with torch.no_grad():
             return work(*of_share)

@@ -17,14 +17,9 @@ FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.m
 
 def layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
     """activation(x W + b): product, bias and activation in one pass where oneDNN is there."""
-    return turned_layer(x, weight.t(), None if bias is None else bias[0], activation)
-
-
-def turned_layer(x: Tensor, turned: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    """The same with Wᵀ (out, in) and b (out,)."""
     if FUSED is not None:
-        return FUSED(x, turned, bias, activation, [], "")
-    result = torch.mm(x, turned.t()) if bias is None else torch.addmm(bias, x, turned.t())
+        return FUSED(x, weight.t(), None if bias is None else bias[0], activation, [], "")
+    result = torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
     return result.relu_() if activation == "relu" else result.tanh_() if activation == "tanh" else result
 
 
