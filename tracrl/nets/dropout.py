@@ -144,21 +144,3 @@ def compiled_scaling() -> Callable[[Any, Any, int, Any], None] | None:
                 out[at] = row[at] * weight if keep else zero
 
     return kernel
-
-
-@functools.cache
-def compiled_slope() -> Callable[[Any, Any], None] | None:
-    """``kernel(gradient, result)`` (units,): 0 where the result of a ReLU is, in place; for bfloat16 seen as int16,
-    for which torch's own takes five times as long. None where Numba is not installed."""
-    try:
-        import numba
-    except ImportError:
-        return None
-
-    @numba.njit(nogil=True)
-    def kernel(gradient: Any, result: Any) -> None:
-        zero = gradient.dtype.type(0)
-        for i in range(len(gradient)):
-            gradient[i] = gradient[i] if result[i] > 0 else zero
-
-    return kernel

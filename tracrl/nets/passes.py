@@ -38,11 +38,17 @@ class Passes(NamedTuple):
     then as layers are, and y of the targets"""
     relu: Any
     """(products, bias): max(product + bias, 0), in place"""
-    end: Any
-    """(products, bias, weight, last_bias, y, scale, of_bias, of_weight, of_last_bias, squares)
+    last: Any
+    """(hidden, weight, bias, result): hidden W + b of a last layer, in float32"""
+    errors: Any
+    """(result, y, scale, squares): ``squares`` is Σ (tanh(result) − y)², and the gradient of ``scale`` / 2 times that
+    takes the result's place"""
+    back: Any
+    """(slopes, hidden, weight, delta, of_weight, of_bias, of_hidden_bias, added): from the gradient of a last layer's
+    result to that before the ReLU whose result ``hidden`` is
 
-    With hidden = max(product + bias, 0) and wrong = tanh(hidden W + last_bias) − y, ``squares`` is Σ wrong², and the
-    gradients are those of ``scale`` / 2 times that. The gradient in the products takes their place."""
+    This, ``delta``, may take the place of ``hidden``. Gradients of parameters are ``added`` to what is there, or in its
+    place."""
     slope: Any
     """(delta, hidden, of_bias): delta is 0 where hidden, the result of a ReLU, is; in place, and its rows are summed"""
     adam: Any
@@ -115,61 +121,75 @@ def compiled_passes(bf16: bool) -> Passes | None:
                 products[i, j] = rounded(zero if value < zero else value)
 
     @compiled
-    def end(
-        products: Any,
-        bias: Any,
-        weight: Any,
-        last_bias: Any,
-        y: Any,
-        scale: float,
-        of_bias: Any,
-        of_weight: Any,
-        of_last_bias: Any,
-        squares: Any,
-    ) -> None:
+    def last(hidden: Any, weight: Any, bias: Any, result: Any) -> None:
         units, outputs = weight.shape
-        # Two outputs at a time; where they are odd, one has no weights and no error.
-        even = outputs + outputs % 2
-        lying, of_lying = np.zeros((even, units), f32), np.zeros((even, units), f32)
-        slopes, hidden, back = np.zeros(even, f32), np.empty(units, f32), np.empty(units, f32)
+        lying = np.zeros((outputs + outputs % 2, units), f32)  # two at a time
         for j in range(units):
-            of_bias[j] = zero
             for k in range(outputs):
                 lying[k, j] = weight[j, k]
-        for k in range(outputs):
-            of_last_bias[k] = zero
+        for i in range(len(hidden)):
+            for k in range(0, outputs, 2):
+                one, other = zero, zero
+                for j in range(units):
+                    value = widened(hidden[i, j])
+                    one += value * lying[k, j]
+                    other += value * lying[k + 1, j]
+                result[i, k] = one + bias[k]
+                if k + 1 < outputs:
+                    result[i, k + 1] = other + bias[k + 1]
+
+    @compiled
+    def errors(result: Any, y: Any, scale: float, squares: Any) -> None:
         total = zero
-        for i in range(len(products)):
-            for j in range(units):
-                value = widened(products[i, j]) + bias[j]
-                hidden[j] = zero if value < zero else value
-                back[j] = zero
-            for k in range(0, even, 2):
-                first, second = zero, zero
-                for j in range(units):
-                    first += hidden[j] * lying[k, j]
-                    second += hidden[j] * lying[k + 1, j]
-                slopes[k], slopes[k + 1] = first, second
-            for k in range(outputs):
-                result = tanh(slopes[k] + last_bias[k])
-                wrong = result - y[i, k]
+        for i in range(len(result)):
+            for k in range(result.shape[1]):
+                value = tanh(result[i, k])
+                wrong = value - y[i, k]
                 total += wrong * wrong
-                slopes[k] = f32(scale) * wrong * (one - result * result)
-                of_last_bias[k] += slopes[k]
-            for k in range(0, even, 2):
-                first, second = slopes[k], slopes[k + 1]
-                for j in range(units):
-                    of_lying[k, j] += first * hidden[j]
-                    of_lying[k + 1, j] += second * hidden[j]
-                    back[j] += first * lying[k, j] + second * lying[k + 1, j]
-            for j in range(units):
-                value = back[j] if hidden[j] > zero else zero
-                products[i, j] = rounded(value)
-                of_bias[j] += value
-        for j in range(units):
-            for k in range(outputs):
-                of_weight[j, k] = of_lying[k, j]
+                result[i, k] = f32(scale) * wrong * (f32(1) - value * value)
         squares[0] = total
+
+    @compiled
+    def back(
+        slopes: Any,
+        hidden: Any,
+        weight: Any,
+        delta: Any,
+        of_weight: Any,
+        of_bias: Any,
+        of_hidden_bias: Any,
+        added: bool,
+    ) -> None:
+        units, outputs = weight.shape
+        even = outputs + outputs % 2  # two at a time
+        lying, of_lying = np.zeros((even, units), f32), np.zeros((even, units), f32)
+        row, sums = np.zeros(even, f32), np.zeros(outputs, f32)
+        values, of_values = np.empty(units, f32), np.empty(units, f32)
+        for j in range(units):
+            of_hidden_bias[j] = of_hidden_bias[j] if added else zero
+            for k in range(outputs):
+                lying[k, j] = weight[j, k]
+        for i in range(len(hidden)):
+            for k in range(outputs):
+                row[k] = slopes[i, k]
+                sums[k] += row[k]
+            for j in range(units):
+                values[j] = widened(hidden[i, j])
+                of_values[j] = zero
+            for k in range(0, even, 2):
+                one, other = row[k], row[k + 1]
+                for j in range(units):
+                    of_lying[k, j] += one * values[j]
+                    of_lying[k + 1, j] += other * values[j]
+                    of_values[j] += one * lying[k, j] + other * lying[k + 1, j]
+            for j in range(units):
+                value = of_values[j] if values[j] > zero else zero
+                delta[i, j] = rounded(value)
+                of_hidden_bias[j] += value
+        for k in range(outputs):
+            of_bias[k] = of_bias[k] + sums[k] if added else sums[k]
+            for j in range(units):
+                of_weight[j, k] = of_weight[j, k] + of_lying[k, j] if added else of_lying[k, j]
 
     @compiled
     def slope(delta: Any, hidden: Any, of_bias: Any) -> None:
@@ -216,4 +236,4 @@ def compiled_passes(bf16: bool) -> Passes | None:
                     if bf16:
                         copy[i] = rounded(value[i])
 
-    return Passes(gather, relu, end, slope, adam)
+    return Passes(gather, relu, last, errors, back, slope, adam)

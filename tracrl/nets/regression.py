@@ -1,4 +1,4 @@
-"""Regression by an MLP on a CPU: an update of a run, from drawing its rows to moving its weights, in a dozen calls.
+"""Regression by an MLP on a CPU: an update of a run, from drawing its rows to moving its weights, in fourteen calls.
 
 With autograd and an optimiser they are sixty, and the books of autograd cost a small network a third of its time. Here
 the large products are left to torch, all else is in compiled passes between them (:mod:`tracrl.nets.passes`), and a run
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tracrl.nets.blocks import shares, side_by_side
 from tracrl.nets.passes import Draws, Passes, compiled_passes
-from tracrl.nets.products import numbers
+from tracrl.nets.products import array, numbers
 from tracrl.nets.stacked import StackedAdam, StackedMLP
 
 Calls = list[Callable[[], Any]]
@@ -72,7 +72,7 @@ class Regression:
                 calls: Calls = []
                 for rows in blocks:
                     here = room.first(rows.stop - rows.start)
-                    calls.append(partial(passes.gather, *of_run, rows.start, *tables, _array(here.x), _array(here.y)))
+                    calls.append(partial(passes.gather, *of_run, rows.start, *tables, array(here.x), array(here.y)))
                     calls += _there_and_back(passes, here, copies, 2 / self.size, *next(places))
                 of_threads.append((calls,))
             self.shares.append(of_threads)
@@ -106,6 +106,7 @@ class _Room(NamedTuple):
 
     x: Tensor
     y: Tensor
+    result: Tensor
     hidden: list[Tensor]
     deltas: list[Tensor]
     """gradients before each layer's ReLU; the last takes the layer's place"""
@@ -115,10 +116,12 @@ class _Room(NamedTuple):
         inputs, *units, outputs = parameters[0].shape[1], *(weight.shape[2] for weight in parameters[0::2])
         hidden = [torch.empty(rows, n, dtype=kind) for n in units]
         deltas = [*map(torch.empty_like, hidden[:-1]), hidden[-1]]
-        return cls(torch.empty(rows, inputs, dtype=kind), torch.empty(rows, outputs), hidden, deltas)
+        x, (y, result) = torch.empty(rows, inputs, dtype=kind), (torch.empty(rows, outputs) for _ in range(2))
+        return cls(x, y, result, hidden, deltas)
 
     def first(self, rows: int) -> _Room:
-        return _Room(self.x[:rows], self.y[:rows], [h[:rows] for h in self.hidden], [d[:rows] for d in self.deltas])
+        alone = self.x[:rows], self.y[:rows], self.result[:rows]
+        return _Room(*alone, [h[:rows] for h in self.hidden], [d[:rows] for d in self.deltas])
 
 
 def _there_and_back(
@@ -127,23 +130,21 @@ def _there_and_back(
     """From a block's rows to its gradients."""
     weights, biases = parameters[:-2:2], [numbers(b) for b in parameters[1:-2:2]]
     of_weights, of_biases = gradients[:-2:2], [numbers(b) for b in gradients[1:-2:2]]
-    last, of_last = ((_array(weight), numbers(bias)) for weight, bias in (parameters[-2:], gradients[-2:]))
-    sources, results = [room.x, *room.hidden[:-1]], [_array(h) for h in room.hidden]
+    last, of_last = ((array(weight), numbers(bias)) for weight, bias in (parameters[-2:], gradients[-2:]))
+    sources, results = [room.x, *room.hidden[:-1]], [array(h) for h in room.hidden]
     top, deltas = len(results) - 1, room.deltas
     calls: Calls = []
     for i in range(top + 1):
         calls.append(partial(torch.mm, sources[i], weights[i], out=room.hidden[i]))
-        if i < top:
-            calls.append(partial(passes.relu, results[i], biases[i]))
-    end = biases[top], *last, _array(room.y), scale, of_biases[top], *of_last, numbers(squares)
-    calls.append(partial(passes.end, results[top], *end))
+        calls.append(partial(passes.relu, results[i], biases[i]))
+    y, result = array(room.y), array(room.result)
+    calls.append(partial(passes.last, results[top], *last, result))
+    calls.append(partial(passes.errors, result, y, scale, numbers(squares)))
+    of_end = *of_last, of_biases[top]
+    calls.append(partial(passes.back, result, results[top], last[0], results[top], *of_end, False))
     for i in range(top, -1, -1):
         calls.append(partial(torch.mm, sources[i].t(), deltas[i], out=of_weights[i]))
         if i:
             calls.append(partial(torch.mm, deltas[i], weights[i].t(), out=deltas[i - 1]))
-            calls.append(partial(passes.slope, _array(deltas[i - 1]), results[i - 1], of_biases[i - 1]))
+            calls.append(partial(passes.slope, array(deltas[i - 1]), results[i - 1], of_biases[i - 1]))
     return calls
-
-
-def _array(x: Tensor) -> Any:
-    return numbers(x).reshape(x.shape)
