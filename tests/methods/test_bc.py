@@ -6,10 +6,12 @@ import torch
 
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods.bc import AHEAD, BCAll, BCSafe
+from tracrl.methods import bc
+from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.sampling import RowSampler
 from tracrl.nets import random
+from tracrl.nets.passes import compiled_passes
 
 CPU = torch.device("cpu")
 
@@ -49,7 +51,7 @@ def test_runs_of_a_stack_are_runs_alone(small_data: Episodes) -> None:
             single.update()
     for name, tensor in together.state_dict().items():
         for r, single in enumerate(alone):
-            assert torch.allclose(tensor[r], single.state_dict()[name][0], atol=1e-6), name
+            assert torch.equal(tensor[r], single.state_dict()[name][0]), name
 
 
 def test_cloning_the_safe_is_tamer_than_cloning_all(small_data: Episodes) -> None:
@@ -70,10 +72,47 @@ def test_nothing_safe_to_clone_is_said(small_data: Episodes) -> None:
         BCSafe().learner(bold, [RunSpec(1.0, 0)], Compute())
 
 
-def test_batches_drawn_ahead_are_those_of_each_step(small_data: Episodes) -> None:
-    method = BCSafe(batch_size=7, hidden=(4,))
-    learner = method.learner(small_data, [RunSpec(3.0, 0), RunSpec(5.0, 7)], Compute())
-    for step in (0, 1, AHEAD - 1, AHEAD, 5 * AHEAD + 3, 2):  # also where a training goes on somewhere else
-        learner.step = step
+def test_compiled_passes_draw_the_batch_of_each_step(small_data: Episodes) -> None:
+    passes = compiled_passes(False)
+    assert passes is not None, "numba is part of what the tests install"
+    learner = BCSafe(batch_size=48, hidden=(4,)).learner(
+        small_data, [RunSpec(3.0, 0), RunSpec(5.0, 2**63 - 1)], Compute()
+    )
+    numbered = np.arange(small_data.rows, dtype=np.float32)[:, None]
+    x, y = np.empty((40, 1), np.float32), np.empty((40, 1), np.float32)
+    for step in (0, 1, 7, 10**9):
         learner.clock.fill_(step)
-        assert torch.equal(learner.rows(), learner.sampler.draw(learner.key(0), 7)), step
+        rows = learner.sampler.draw(learner.key(0), 48)
+        for run, draws in enumerate(learner.draws()):
+            passes.gather(*draws, 8, numbered, -numbered, x, y)
+            assert np.array_equal(x[:, 0], rows[run, 8:].numpy()), (step, run)
+            assert np.array_equal(y, -x)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_training_goes_on_from_its_tensors_exactly(small_data: Episodes, bf16: bool) -> None:
+    method, runs = BCSafe(batch_size=16, hidden=(8, 8)), [RunSpec(3.0, 0), RunSpec(5.0, 1)]
+    whole, half, resumed = (method.learner(small_data, runs, Compute(bf16=bf16)) for _ in range(3))
+    for learner, updates in ((whole, 5), (half, 2), (resumed, 1)):  # the last has begun already
+        for _ in range(updates):
+            learner.update()
+    resumed.restore({name: tensor.clone() for name, tensor in half.state_dict().items()}, half.step)
+    for _ in range(3):
+        resumed.update()
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_without_compiled_passes_autograd_learns_the_same(
+    small_data: Episodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, runs = BCSafe(batch_size=300, hidden=(16, 8)), [RunSpec(3.0, 0), RunSpec(5.0, 1)]
+    compiled, plain = (method.learner(small_data, runs, Compute()) for _ in range(2))
+    losses = [compiled.update()["loss"] for _ in range(5)]
+    monkeypatch.setattr(bc, "compiled_passes", lambda _: None)
+    for loss in losses:
+        assert torch.allclose(loss, plain.update()["loss"], rtol=1e-4)
+    assert compiled.regression is not None
+    assert plain.regression is None
+    for name, tensor in compiled.state_dict().items():
+        assert torch.allclose(tensor, plain.state_dict()[name], atol=1e-4), name

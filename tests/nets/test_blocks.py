@@ -73,6 +73,27 @@ def test_bf16_products_round_and_drop_the_same_units() -> None:
         assert (mine - theirs).norm() < 0.03 * mine.norm()
 
 
+@pytest.mark.parametrize("outputs", [1, 2, 5, 8, 9])
+@pytest.mark.parametrize("members", [None, 3])
+def test_compiled_passes_are_the_products(outputs: int, members: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16: those of the last layer, and those of slopes and biases."""
+    network = StackedMLP(generators([0, 1]), (5, 64, 64, outputs), members=members, dropout=0.25)
+    network.threads = 1
+    x = torch.randn(2, 2 * ROWS + 7, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    results = []
+    for compiled in (True, False):
+        if not compiled:
+            monkeypatch.setattr(blocks, "compiled_passes", lambda _: None)
+            monkeypatch.setattr(products, "compiled_passes", lambda _: None)
+        with torch.autocast("cpu", torch.bfloat16):
+            result, of_x_alone = network(x, None if members else key), network(x, frozen=True)
+        gradients = torch.autograd.grad(result.square().sum(), [x, *network.parameters()])
+        results.append((result, *gradients, *torch.autograd.grad(of_x_alone.square().sum(), [x])))
+    for mine, theirs in zip(*results, strict=True):
+        assert mine.dtype == theirs.dtype == torch.float32
+        assert (mine - theirs).norm() < 0.01 * theirs.norm()
+
+
 class Held(TorchDispatchMode):
     """How many numbers the results of operations hold at once, at most."""
 

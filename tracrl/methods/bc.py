@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,16 +17,14 @@ from tracrl.data.partition import is_safe
 from tracrl.errors import TracrlError
 from tracrl.methods.method import Compute, Learner, Method, RunSpec
 from tracrl.methods.sampling import RowSampler
-from tracrl.nets import random
-from tracrl.nets.regression import SquaredError
+from tracrl.nets.passes import Draws, compiled_passes
+from tracrl.nets.regression import Regression
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.settings import BatchSize, Hidden, LearningRate, Updates
 
 BATCH_STREAM = 0
-AHEAD = 32
-"""steps whose batches are drawn in one call"""
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ class Cloning(Method):
     clones: ClassVar[bool] = True
     has_bf16: ClassVar[bool] = True
     bf16_by_itself: ClassVar[bool] = True
-    networks: ClassVar[int] = 3
-    outputs_held: ClassVar[float] = 2.5
+    networks: ClassVar[int] = 4
+    outputs_held: ClassVar[float] = 1.5
     suites: ClassVar = {"MetaDrive": {"updates": 200_000}}
     fast: ClassVar = {"updates": 5_000}
     renamed: ClassVar = {"rate": "lr"}
@@ -107,39 +105,43 @@ class CloningLearner(Learner):
         sizes = (data.observation_size, *method.hidden, data.action_size)
         self.network = StackedMLP(generators([run.seed for run in runs]), sizes, output=torch.tanh).to(device)
         self.adam = StackedAdam(list(self.network.parameters()))
-        self.errors: SquaredError | None = None
-        """on a CPU, from the first update on"""
-        self.drawn: tuple[int, Tensor] | None = None
-        """which block of steps has been drawn, and its rows (steps, R, B)"""
+        self.regression: Regression | None = None
+        """on a CPU with compiled passes, from the first update on"""
+
+    def learn_in_precision(self) -> dict[str, Tensor]:
+        if self.compute.device.type != "cpu" or compiled_passes(self.compute.bf16) is None:
+            return super().learn_in_precision()
+        if self.regression is None:
+            self.regression = Regression(
+                self.network,
+                self.adam,
+                self.observations,
+                self.actions,
+                self.draws(),
+                batch=self.batch_size,
+                lr=self.lr,
+                bf16=self.compute.bf16,
+            )
+        return {"loss": self.regression.update()}
 
     def learn(self) -> dict[str, Tensor]:
-        if self.compute.device.type == "cpu":
-            if self.errors is None:
-                parameters, threads = list(self.network.parameters()), self.network.threads
-                self.errors = SquaredError(parameters, self.batch_size, self.compute.bf16, threads)
-            rows = self.rows()
-            loss, gradients = self.errors(self.observations[rows], self.actions[rows])
-            self.adam.move(gradients, self.lr)
-        else:
-            loss = self.loss()
-            self.adam.step(loss, self.lr)
+        loss = self.loss()
+        self.adam.step(loss, self.lr)
         return {"loss": loss.detach()}
 
     def loss(self) -> Tensor:
         """(R,), of this step's batch"""
-        rows = self.rows()
+        rows = self.sampler.draw(self.key(BATCH_STREAM), self.batch_size)
         return (self.network(self.observations[rows]) - self.actions[rows]).square().mean((-2, -1))
 
-    def rows(self) -> Tensor:
-        """(R, B): this step's batch. On a CPU, where each call costs more than its numbers, of many steps at once."""
-        if self.compute.device.type != "cpu":
-            return self.sampler.draw(self.key(BATCH_STREAM), self.batch_size)
-        block, place = divmod(self.step, AHEAD)
-        if self.drawn is None or self.drawn[0] != block:
-            clocks = torch.arange(block * AHEAD, (block + 1) * AHEAD)[:, None]
-            keys = random.keys(self.seeds, clocks, BATCH_STREAM)
-            self.drawn = block, self.sampler.draw_ahead(keys, self.batch_size)
-        return self.drawn[1][place]
+    def draws(self) -> list[Draws]:
+        """For compiled passes: how each run draws its batches, the same as in :meth:`loss`."""
+        clock = self.clock.numpy()
+        return [Draws(run.seed, clock, BATCH_STREAM, *self.sampler.pieces(i)) for i, run in enumerate(self.runs)]
+
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        self.regression = None  # it knows the weights in bfloat16 as they were
+        super().restore(state, step)
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.network.weights())

@@ -47,12 +47,9 @@ class RowSampler:
         """(R, count) rows."""
         return self.rows_at(random.below(key, self.totals, count))
 
-    def draw_ahead(self, keys: Tensor, count: int) -> Tensor:
-        """(steps, R, count) rows for keys (steps, R): what :meth:`draw` gives for each step, in one call."""
-        steps, runs = keys.shape
-        position = random.below(keys.flatten(), self.totals.repeat(steps), count).view(steps, runs, count)
-        together = position.transpose(0, 1).reshape(runs, steps * count)
-        return self.rows_at(together).view(runs, steps, count).transpose(0, 1)
+    def pieces(self, run: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """On a CPU, of a run's chosen episodes: their ends, counted through, and what they are shifted by."""
+        return self.ends[run].numpy(), self.shift[run].numpy()
 
     def rows_at(self, position: Tensor) -> Tensor:
         """The rows of these places (R, n) among the chosen ones, counted through."""

@@ -12,18 +12,24 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from tracrl.nets.products import NARROW, assign, last_layer, layer, numbers, product_of, times_slope
+from tracrl.nets.passes import compiled_passes
+from tracrl.nets.products import NARROW, array, assign, last_layer, layer, numbers, product_of, times_slope
 
 ROWS = 1024
 """of a block, about: 256 units of them are a megabyte"""
 
 FEWEST_ROWS = 128
 """that are worth a thread of their own"""
+
+FEW = 8
+"""outputs of a last layer for which compiled passes are faster than products in bfloat16"""
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -74,15 +80,23 @@ class _BlockedMLP(torch.autograd.Function):
         *parameters: Tensor,
     ) -> Tensor:
         multiplied = torch.bfloat16 if bf16 else x.dtype
-        weights, biases = [w.to(multiplied) for w in parameters[0::2]], list(parameters[1::2])
-        biases[:-1] = [b.to(multiplied) for b in biases[:-1]]
-        source, rows, outputs = x.to(multiplied), x.shape[1], weights[-1].shape[2]
+        rows, outputs = x.shape[1], parameters[-1].shape[2]
+        # The last layer's, whose weights then stay in float32.
+        passes = compiled_passes(True) if bf16 and outputs <= FEW and not tanh and len(parameters) > 2 else None
+        weights, biases = list(parameters[0::2]), list(parameters[1::2])
+        weights[:-1], biases[:-1] = ([t.to(multiplied) for t in tensors[:-1]] for tensors in (weights, biases))
+        if passes is None:
+            weights[-1] = weights[-1].to(multiplied)
+        source = x.to(multiplied)
         activation = "none" if masks is not None else "tanh" if tanh else "relu"
         kept = gradients and any(ctx.needs_input_grad)
         result = x.new_empty(len(weights[0]), rows, outputs)
         keys = [key.numpy() for key in masks.keys] if masks is not None else []
-        lying = weights[-1].transpose(1, 2).contiguous().transpose(1, 2) if 1 < outputs < NARROW else weights[-1]
+        lying = weights[-1]
+        if passes is None and 1 < outputs < NARROW:
+            lying = lying.transpose(1, 2).contiguous().transpose(1, 2)
         layers = [list(zip(w, b, strict=True)) for w, b in zip([*weights[:-1], lying], biases, strict=True)]
+        last = [] if passes is None else [(array(w), numbers(b)) for w, b in layers[-1]]
 
         def work(blocks: Sequence[slice]) -> list[Tensor]:
             hidden: list[Tensor] = []
@@ -96,10 +110,13 @@ class _BlockedMLP(torch.autograd.Function):
                             masks.kernel(numbers(h)[None], keys[i][g : g + 1], masks.threshold, first)
                         if kept:
                             hidden.append(h)
-                    last_layer(h, *layers[-1][g], out[block])
+                    if passes is None:
+                        last_layer(h, *layers[-1][g], out[block])
+                    else:
+                        passes.last(array(h), *last[g], array(out[block]))
             return hidden
 
-        ctx.members, ctx.tanh, ctx.shares = members, tanh, shares(rows, threads)
+        ctx.members, ctx.tanh, ctx.passes, ctx.shares = members, tanh, passes, shares(rows, threads)
         hidden = side_by_side(work, [(share,) for share in ctx.shares])
         ctx.save_for_backward(source, *weights, *itertools.chain(*hidden))
         return result
@@ -109,7 +126,8 @@ class _BlockedMLP(torch.autograd.Function):
         count, members = (len(ctx.needs_input_grad) - 7) // 2, ctx.members
         source, weights, hidden = ctx.saved_tensors[0], ctx.saved_tensors[1 : count + 1], ctx.saved_tensors[count + 1 :]
         need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[7:])
-        kind, slopes = gradients[0].dtype, gradients[0].to(source.dtype)
+        passes, kind = ctx.passes, gradients[0].dtype
+        slopes = gradients[0].contiguous() if passes is not None else gradients[0].to(source.dtype)
         of_x = torch.empty_like(source, dtype=kind) if need_x else None
         turned = [list(w.transpose(1, 2)) for w in weights]
 
@@ -118,16 +136,25 @@ class _BlockedMLP(torch.autograd.Function):
             of_weights = [torch.empty_like(w, dtype=kind) for w in weights] if need_layers else []
             of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights] if need_layers else []
             to_weights, to_biases = [list(w) for w in of_weights], [list(b.squeeze(1)) for b in of_biases]
+            units, outputs = weights[-1].shape[1:]
+            unasked = [torch.empty(shape) for shape in ((units, outputs), (outputs,), (units,))]
             for g, (of_run, of_result) in enumerate(zip(_each(source, members), slopes, strict=True)):
                 for block in blocks:
-                    delta, later = of_result[block], block is not blocks[0]
+                    delta, later, top = of_result[block], block is not blocks[0], count - 1
                     inputs = [of_run[block], *itertools.islice(held, count - 1)]
-                    for i in range(count - 1, -1, -1):
+                    if passes is not None:
+                        places = [to_weights[-1][g], to_biases[-1][g], to_biases[-2][g]] if need_layers else unasked
+                        arrays = [array(t) for t in (delta, inputs[top], weights[top][g])]
+                        delta, top = torch.empty_like(inputs[top]), top - 1
+                        passes.back(*arrays, array(delta), *map(array, places), later)
+                    elif need_layers:
+                        assign(to_biases[-1][g], delta.sum(0), added=later)
+                    for i in range(top, -1, -1):
                         if need_layers:
                             product_of(inputs[i], delta, to_weights[i][g], added=later)
-                            assign(to_biases[i][g], delta.sum(0), added=later)
                         if i:
-                            delta = times_slope(layer(delta, turned[i][g]), inputs[i], ctx.tanh)
+                            delta, sums = layer(delta, turned[i][g]), to_biases[i - 1][g] if need_layers else None
+                            times_slope(delta, inputs[i], ctx.tanh, sums, added=later)
                         elif of_x is not None:
                             run, member = divmod(g, members)
                             assign(of_x[run, block], layer(delta, turned[0][g]), added=member > 0)
@@ -153,12 +180,12 @@ def shares(rows: int, threads: int) -> list[list[slice]]:
     return [found[i : i + each] for i in range(0, len(found), each)]
 
 
-def side_by_side(work: Callable[..., list[Tensor]], of_shares: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
+def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]) -> list[Done]:
     """``work`` on each share, in threads that do not wait for each other in every product; this one takes the first."""
     if len(of_shares) == 1:
         return [work(*of_shares[0])]
 
-    def alone(of_share: tuple[Any, ...]) -> list[Tensor]:
+    def alone(of_share: tuple[Any, ...]) -> Done:
         torch.set_num_threads(1)  # of this thread
         with torch.no_grad():
             return work(*of_share)

@@ -63,7 +63,7 @@ def compiled_kernel() -> Callable[[Any, Any, int, int], None] | None:
         import numpy as np
     except ImportError:
         return None
-    draw, u64 = _compiled_draw(), np.uint64
+    (_, draw), u64 = random.compiled_draws(), np.uint64
 
     @numba.njit(nogil=True)
     def kernel(hidden: Any, key: Any, threshold: Any, first: Any) -> None:
@@ -123,7 +123,7 @@ def compiled_scaling() -> Callable[[Any, Any, int, Any], None] | None:
         import numpy as np
     except ImportError:
         return None
-    draw, u64 = _compiled_draw(), np.uint64
+    (_, draw), u64 = random.compiled_draws(), np.uint64
 
     @numba.njit(nogil=True)
     def kernel(x: Any, key: Any, threshold: Any, result: Any) -> None:
@@ -142,42 +142,5 @@ def compiled_scaling() -> Callable[[Any, Any, int, Any], None] | None:
                 keep = ((z >> u64(8 * j)) & u64(255)) >= limit
                 at = count - count % 8 + j
                 out[at] = row[at] * weight if keep else zero
-
-    return kernel
-
-
-@functools.cache
-def _compiled_draw() -> Any:
-    """(key, position) → 64 random bits, those of :func:`tracrl.nets.random.bits`, for compiled kernels."""
-    import numba
-    import numpy as np
-
-    gamma, mix_1, mix_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-    u64 = np.uint64
-
-    @numba.njit(inline="always")
-    def draw(start: Any, i: int) -> Any:
-        z = (start ^ u64(i)) * gamma
-        z = (z ^ (z >> u64(30))) * mix_1
-        z = (z ^ (z >> u64(27))) * mix_2
-        return z ^ (z >> u64(31))
-
-    return draw
-
-
-@functools.cache
-def compiled_slope() -> Callable[[Any, Any], None] | None:
-    """``kernel(gradient, result)`` (units,): 0 where the result of a ReLU is, in place; for bfloat16 seen as int16,
-    for which torch's own takes five times as long. None where Numba is not installed."""
-    try:
-        import numba
-    except ImportError:
-        return None
-
-    @numba.njit(nogil=True)
-    def kernel(gradient: Any, result: Any) -> None:
-        zero = gradient.dtype.type(0)
-        for i in range(len(gradient)):
-            gradient[i] = gradient[i] if result[i] > 0 else zero
 
     return kernel

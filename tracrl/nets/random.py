@@ -6,7 +6,9 @@ interruption, because they depend on its own seed and the step alone; a checkpoi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,3 +115,30 @@ def _mix(value: Tensor) -> Tensor:
 def _shift(value: Tensor, by: int) -> Tensor:
     """A logical shift to the right: int64's own shift drags the sign bit along."""
     return (value >> by) & (2 ** (64 - by) - 1)
+
+
+@functools.cache
+def compiled_draws() -> tuple[Any, Any]:
+    """For compiled kernels (Numba), which see uint64: (seed, step, stream) → the key of :func:`keys`, and
+    (key, position) → the number of :func:`bits`."""
+    import numba
+    import numpy as np
+
+    u64 = np.uint64
+    gamma, mix_1, mix_2 = (u64(c + 2**64) for c in (_GAMMA, _MIX_1, _MIX_2))
+
+    @numba.njit(inline="always")
+    def mix(z: Any) -> Any:
+        z = (z ^ (z >> u64(30))) * mix_1
+        z = (z ^ (z >> u64(27))) * mix_2
+        return z ^ (z >> u64(31))
+
+    @numba.njit(inline="always")
+    def key(seed: Any, step: Any, stream: Any) -> Any:
+        return mix(mix(mix(u64(seed) * gamma) + u64(step) * gamma) + u64(stream))
+
+    @numba.njit(inline="always")
+    def draw(key: Any, position: Any) -> Any:
+        return mix((key ^ u64(position)) * gamma)
+
+    return key, draw

@@ -1,95 +1,150 @@
-"""Squared errors of an MLP on a CPU with their gradients, in one go.
+"""Regression by an MLP on a CPU: an update of a run, from drawing its rows to moving its weights, in fourteen calls.
 
-Where nothing but a network lies between a batch and its loss, each thread takes its rows forward and back while they
-are in its cache. Autograd would gather all rows in between, and keeps books that cost a small network a third of its
-time. What else an update would do again and again, looking at slices of weights and making room for gradients, is done
-once: it would be done by one thread at a time, and a product of a few hundred rows takes no longer.
+With autograd and an optimiser they are sixty, and the books of autograd cost a small network a third of its time. Here
+the large products are left to torch, all else is in compiled passes between them (:mod:`tracrl.nets.passes`), and a run
+is taken from beginning to end while its numbers are in the cache. The calls are the same in every update, on the same
+memory, so they are put together once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from tracrl.nets.blocks import shares, side_by_side
-from tracrl.nets.products import NARROW, assign, last_layer, product_of, times_slope, turned_layer
+from tracrl.nets.passes import Draws, Passes, compiled_passes
+from tracrl.nets.products import array, numbers
+from tracrl.nets.stacked import StackedAdam, StackedMLP
+
+Calls = list[Callable[[], Any]]
 
 
-class SquaredError:
-    """Mean squared errors (R,) of tanh(MLP(x)), x (R, rows, in), and their gradients in the parameters.
+class Regression:
+    """Moves tanh(MLP(x)) of each run towards targets, by rows of ``inputs`` (n, in) and ``targets`` (n, out).
 
-    These are the weight (R, in, out) and the bias (R, 1, out) of each layer in turn, with a ReLU in between; they may
-    move between calls, not be replaced. ``bf16`` and ``threads`` are those of :func:`tracrl.nets.blocks.blocked_mlp`.
+    The network's hidden layers are ReLUs. Nobody else moves its parameters from now on. A run's batches are drawn as
+    its ``draws`` say; the network's threads share out their rows. With ``bf16`` what torch multiplies is in bfloat16.
+    The compiled passes have to be there (:func:`tracrl.nets.passes.compiled_passes`).
     """
 
-    def __init__(self, parameters: Sequence[Tensor], rows: int, bf16: bool = False, threads: int | None = None):
-        self.kind = torch.bfloat16 if bf16 else parameters[0].dtype
-        self.sources = [p.detach() for p in parameters]
-        self.runs, self.outputs = len(parameters[0]), parameters[-1].shape[2]
-        self.rows = rows
-        # The last bias is added in float32.
-        self.multiplied = [torch.empty_like(p, dtype=self.kind) if bf16 else p for p in self.sources[:-1]]
-        weights, biases = self.multiplied[0::2], [*self.multiplied[1::2], self.sources[-1]]
-        self.lying: Tensor | None = None
-        if 1 < self.outputs < NARROW:
-            self.lying = torch.empty_like(weights[-1].transpose(1, 2), memory_format=torch.contiguous_format)
-        last = weights[-1] if self.lying is None else self.lying.transpose(1, 2)
-        self.forward = [
-            [(w[r].t(), b[r, 0]) for w, b in zip(weights[:-1], biases, strict=False)] for r in range(self.runs)
+    def __init__(
+        self,
+        network: StackedMLP,
+        adam: StackedAdam,
+        inputs: Tensor,
+        targets: Tensor,
+        draws: Sequence[Draws],
+        batch: int,
+        lr: float,
+        bf16: bool,
+    ):
+        passes, plain = compiled_passes(bf16), compiled_passes(False)
+        assert passes is not None
+        assert plain is not None
+        kind, tables = torch.bfloat16 if bf16 else torch.float32, (inputs.numpy(), targets.numpy())
+        parameters = [p.detach() for p in network.parameters()]
+        multiplied = range(0, len(parameters) - 2, 2)  # torch multiplies by all weights but the last
+        others = [i for i in range(len(parameters)) if i not in multiplied]
+        cut = shares(batch, torch.get_num_threads() if network.threads is None else network.threads)
+        rooms = [_Room.of(parameters, blocks[0].stop - blocks[0].start, kind) for blocks in cut]
+        gradients = [
+            torch.empty(sum(map(len, cut)), *p.shape[1:], dtype=kind if i in multiplied else torch.float32)
+            for i, p in enumerate(parameters)
         ]
-        self.last = [(last[r], biases[-1][r]) for r in range(self.runs)]
-        self.backward = [[w[r] for w in weights] for r in range(self.runs)]
-        threads = torch.get_num_threads() if threads is None else threads
-        self.shares = [(share, _Room(self.sources)) for share in shares(rows, threads)]
+        self.steps = adam.count.numpy()
+        self.size = batch * targets.shape[1]
+        self.squares = torch.empty(len(draws), len(gradients[0]), 1)
+        """Σ wrong² of each run's blocks"""
+        self.shares: list[list[tuple[Calls]]] = []
+        """for each run: what each thread calls for the gradients"""
+        self.moves: list[Calls] = []
+        """for each run: what is called then"""
+        for run, of_run in enumerate(draws):
+            mine = [p[run] for p in parameters]
+            copies = [p.to(kind) if i in multiplied else p for i, p in enumerate(mine)]
+            places = zip(self.squares[run], *gradients, strict=True)
+            of_threads: list[tuple[Calls]] = []
+            for blocks, room in zip(cut, rooms, strict=True):
+                calls: Calls = []
+                for rows in blocks:
+                    here = room.first(rows.stop - rows.start)
+                    calls.append(partial(passes.gather, *of_run, rows.start, *tables, array(here.x), array(here.y)))
+                    calls += _there_and_back(passes, here, copies, 2 / self.size, *next(places))
+                of_threads.append((calls,))
+            self.shares.append(of_threads)
+            of_blocks = [numbers(g).reshape(len(g), -1) for g in gradients]
+            moments, squares = ([numbers(m[run]) for m in of_all] for of_all in adam.moments())
+            moved = [[numbers(p) for p in mine], [numbers(p) for p in copies], of_blocks, moments, squares]
+            step = self.steps[run : run + 1], lr, *adam.betas, adam.eps
+            self.moves.append(
+                [
+                    partial(kernel, *(tuple(arrays[i] for i in which) for arrays in moved), *step)
+                    for kernel, which in ((passes.adam, multiplied), (plain.adam, others))
+                ]
+            )
 
-    @torch.no_grad()
-    def __call__(self, x: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The gradients stay as they are until the next call."""
-        with torch.autocast("cpu", enabled=False):
-            if self.kind != x.dtype:
-                torch._foreach_copy_(self.multiplied, self.sources[:-1])
-            if self.lying is not None:
-                self.lying.copy_(self.multiplied[-1].transpose(1, 2))
-            source = x.to(self.kind)
-            side_by_side(self._work, [(share, room, source, targets) for share, room in self.shares])
-            (_, first), *others = self.shares
-            for _, more in others:
-                first.everything += more.everything
-            return first.sums / (self.rows * self.outputs), first.gradients
-
-    def _work(self, blocks: Sequence[slice], room: _Room, source: Tensor, targets: Tensor) -> list[Tensor]:
-        """The sums of squares and the gradients of these rows."""
-        last, scale = len(self.backward[0]) - 1, 2 / (self.rows * self.outputs)
-        for run in range(self.runs):
-            for block in blocks:
-                added = block is not blocks[0]
-                inputs = [source[run, block]]
-                for turned, bias in self.forward[run]:
-                    inputs.append(turned_layer(inputs[-1], turned, bias, "relu"))
-                result = targets.new_empty(len(inputs[0]), self.outputs)
-                last_layer(inputs[-1], *self.last[run], result)
-                wrong = result.tanh_() - targets[run, block]
-                assign(room.sums[run], torch.dot(wrong.view(-1), wrong.view(-1)), added)
-                delta = torch.ops.aten.tanh_backward(wrong, result).mul_(scale).to(self.kind)
-                for i in range(last, -1, -1):
-                    of_weight, of_bias = room.of_runs[run][i]
-                    product_of(inputs[i], delta, of_weight, added)
-                    assign(of_bias, delta.sum(0), added)
-                    if i:
-                        delta = times_slope(turned_layer(delta, self.backward[run][i]), inputs[i], tanh=False)
-        return []
+    def update(self) -> Tensor:
+        """A step of Adam for each run along the mean squared error of its batch; these errors (R,)."""
+        self.steps += 1
+        for of_threads, moves in zip(self.shares, self.moves, strict=True):
+            side_by_side(_call, of_threads)
+            _call(moves)
+        return self.squares.sum((1, 2)).div_(self.size)
 
 
-class _Room:
-    """Where a thread leaves its gradients and its sums of squares (R,): one piece of memory, so that one addition joins
-    those of two threads."""
+def _call(calls: Calls) -> None:
+    for call in calls:
+        call()
 
-    def __init__(self, parameters: Sequence[Tensor]):
-        sizes = [p.numel() for p in parameters]
-        self.everything = parameters[0].new_zeros(sum(sizes) + len(parameters[0]))
-        *parts, self.sums = torch.split(self.everything, [*sizes, len(parameters[0])])
-        self.gradients = [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
-        layers = list(zip(self.gradients[0::2], self.gradients[1::2], strict=True))
-        self.of_runs = [[(weight[run], bias[run, 0]) for weight, bias in layers] for run in range(len(parameters[0]))]
+
+class _Room(NamedTuple):
+    """Where a thread has a block of rows on its way through the layers."""
+
+    x: Tensor
+    y: Tensor
+    result: Tensor
+    hidden: list[Tensor]
+    deltas: list[Tensor]
+    """gradients before each layer's ReLU; the last takes the layer's place"""
+
+    @classmethod
+    def of(cls, parameters: Sequence[Tensor], rows: int, kind: torch.dtype) -> Self:
+        inputs, *units, outputs = parameters[0].shape[1], *(weight.shape[2] for weight in parameters[0::2])
+        hidden = [torch.empty(rows, n, dtype=kind) for n in units]
+        deltas = [*map(torch.empty_like, hidden[:-1]), hidden[-1]]
+        x, (y, result) = torch.empty(rows, inputs, dtype=kind), (torch.empty(rows, outputs) for _ in range(2))
+        return cls(x, y, result, hidden, deltas)
+
+    def first(self, rows: int) -> _Room:
+        alone = self.x[:rows], self.y[:rows], self.result[:rows]
+        return _Room(*alone, [h[:rows] for h in self.hidden], [d[:rows] for d in self.deltas])
+
+
+def _there_and_back(
+    passes: Passes, room: _Room, parameters: Sequence[Tensor], scale: float, squares: Tensor, *gradients: Tensor
+) -> Calls:
+    """From a block's rows to its gradients."""
+    weights, biases = parameters[:-2:2], [numbers(b) for b in parameters[1:-2:2]]
+    of_weights, of_biases = gradients[:-2:2], [numbers(b) for b in gradients[1:-2:2]]
+    last, of_last = ((array(weight), numbers(bias)) for weight, bias in (parameters[-2:], gradients[-2:]))
+    sources, results = [room.x, *room.hidden[:-1]], [array(h) for h in room.hidden]
+    top, deltas = len(results) - 1, room.deltas
+    calls: Calls = []
+    for i in range(top + 1):
+        calls.append(partial(torch.mm, sources[i], weights[i], out=room.hidden[i]))
+        calls.append(partial(passes.relu, results[i], biases[i]))
+    y, result = array(room.y), array(room.result)
+    calls.append(partial(passes.last, results[top], *last, result))
+    calls.append(partial(passes.errors, result, y, scale, numbers(squares)))
+    of_end = *of_last, of_biases[top]
+    calls.append(partial(passes.back, result, results[top], last[0], results[top], *of_end, False))
+    for i in range(top, -1, -1):
+        calls.append(partial(torch.mm, sources[i].t(), deltas[i], out=of_weights[i]))
+        if i:
+            calls.append(partial(torch.mm, deltas[i], weights[i].t(), out=deltas[i - 1]))
+            calls.append(partial(passes.slope, array(deltas[i - 1]), results[i - 1], of_biases[i - 1]))
+    return calls

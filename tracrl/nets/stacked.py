@@ -245,6 +245,11 @@ class StackedAdam(nn.Module):
         first = self._parameters_of[0]
         self.register_buffer("count", torch.zeros(len(first), dtype=torch.float64, device=first.device))
 
+    def moments(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Running means of the gradient of each parameter and of its square."""
+        first, second = ([self._buffers[f"{name}{i}"] for i in range(len(self._parameters_of))] for name in "mv")
+        return cast("list[Tensor]", first), cast("list[Tensor]", second)
+
     def restart(self) -> None:
         """Forget all moments."""
         for buffer in self.buffers():
@@ -275,10 +280,7 @@ class StackedAdam(nn.Module):
         self.count += 1
         if isinstance(lr, Tensor):  # the kernel of a GPU reads it where it lies, that of a CPU wants a number
             lr = lr.float() if lr.is_cuda else float(lr)
-        buffers = self._buffers
-        moments, squares = (
-            [cast("Tensor", buffers[f"{name}{i}"]) for i in range(len(self._parameters_of))] for name in "mv"
-        )
+        moments, squares = self.moments()
         steps = [self.count[0].float()] * len(moments)  # the runs of a stack move together
         first, second = self.betas
         torch._fused_adam_(
