@@ -93,7 +93,9 @@ def gather(work: Path, code: str, machine: str) -> None:
 
 
 def curve_of(run: Path, config: Row, training: Row, code: str) -> Iterator[Row]:
-    """What a training scored on the way, where it was."""
+    """What TraC, as a preset has it, scored on the way, if it was."""
+    if training["method"] != "trac" or training["changes"]:
+        return
     with (run / "evaluations.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             yield {

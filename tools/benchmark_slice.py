@@ -5,10 +5,10 @@
 Everything lies in WORK, and the same command goes on where it stopped. ``--collect TASK:STEPS:EPISODES:PROCESSES``,
 or with ``:BITS`` of the observations at its end, makes the data of a task; ``--train TASK`` takes those at hand. Each
 task is trained by the ``--stacks`` with three seeds at its limits, and every final policy plays 20 episodes. Afterwards
-come those of ``--also TASK=METHOD:PRESET``, with ``:SETTING=VALUE`` at the end for an ablation (``TASK.off``: in plain
-units). At the end
-``--out`` holds ``results.tar.gz``: run directories without policies and checkpoints, what the data hold, and how long
-each job took; and, as far as a rented machine gives back files, the data to ``--keep`` in parts, then policies.
+come those of ``--also TASK=METHOD:PRESET``, with ``:SETTING=VALUE`` at the end for an ablation; ``TASK.off`` is one of
+``--unstandardised`` in plain units. At the end ``--out`` holds ``results.tar.gz``: run directories without policies and
+checkpoints, what the data hold, and how long each job took; and, as far as a rented machine gives back files, the data
+to ``--keep`` in parts, then policies.
 The small ones are written anew whenever a collection or an evaluation is done. A learner that was stopped before any of
 its episodes were candidates comes back too, in ``parts.tar``: unpacked into WORK, it goes on there, on any machine.
 """

@@ -60,7 +60,8 @@ def benchmark_grid(found: Overview) -> Grid:
 
 def methods_grid(found: Overview) -> Grid | None:
     """Tasks that many methods have, with all of these; None where every method is in the table of all tasks."""
-    few = [column for column in found.columns if column not in found.of_columns(_of_many(found)).columns]
+    many = _of_many(found)
+    few = [column for column in found.columns if column not in many]
     if not few:
         return None
     rows = found.of_columns(few).rows
@@ -74,7 +75,7 @@ def methods_grid(found: Overview) -> Grid | None:
 
 
 def _of_many(found: Overview) -> list[Column]:
-    """Methods of at least `MANY` tasks; where there are none, those of the most."""
+    """Methods of at least ``MANY`` tasks; where there are none, those of the most."""
     tasks = {c: sum((row, c) in found.results for row in found.rows) for c in found.columns}
     return [c for c in found.columns if tasks[c] >= min(MANY, max(tasks.values()))]
 
