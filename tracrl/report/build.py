@@ -99,11 +99,13 @@ def make_report(
     page = out / "report.html"
     _write(page, make_page(collection, found, ablations, list(grids.values()), estimated))
 
-    shown = {"suites", "own-data"}
+    # Ablations that were written down have one table together.
+    shown = {"suites", "methods", "ablations", "own-data"}
+    shown |= set() if written_down else {name for name in grids if name.startswith("ablation-")}
     if "verdicts" in grids and len(grids["verdicts"].lines) <= FEW_LINES:
         shown.add("verdicts")
     for i, (name, grid) in enumerate(grids.items()):
-        if not quiet and (i == 0 or name in shown or name.startswith("ablation-")):
+        if not quiet and (i == 0 or name in shown):
             console.print("" if i == 0 else "\n", end="")
             grid.show(console)
     for sentence in collection.unreadable:
