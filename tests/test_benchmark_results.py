@@ -54,6 +54,12 @@ def test_the_pictures_keep_the_colours_that_say_who_is_safe(tool: ModuleType) ->
         assert {tuple(bytes.fromhex(colour[1:])) for colour in meant} <= there, suite
 
 
+def test_other_data_are_compared_by_methods_that_they_have(tool: ModuleType) -> None:
+    grid = tool.benchmark_tables(*tool.benchmark())["other-data"]
+    for i, head in enumerate(grid.heads):
+        assert sum(line.entries[i].text != "–" for line in grid.lines) >= 2, f"{head} is compared with nothing"
+
+
 def test_every_run_has_its_episodes_and_says_where_its_data_came_from(tool: ModuleType) -> None:
     runs, data = (read_table(ROOT / "results", name) for name in ("runs", "data"))
     assert len({run["run"] for run in runs}) == len({tool.key_of(run) for run in runs}) == len(runs)

@@ -124,13 +124,19 @@ def test_standardised_observations_are_a_column_only_where_they_are_compared(tmp
     (folder / "runs.csv").write_text(runs.replace("CarRun,collected,trac,fast,,off", "CarRun,collected,trac,fast,,on"))
     grid = benchmark_grid(overview(read_committed(folder).results))
     assert [head for head in grid.heads if "standardise" in head] == []
-    assert "Trained on standardised observations: CarRun." in grid.caption
+    assert "Trained on standardised observations: CarRun (only TraC)." in grid.caption
     again = [
         line.replace("BallRun,collected,bc-all,fast,,off", "BallRun,collected,trac,fast,,on")
         for line in runs.splitlines()
     ]
     (folder / "runs.csv").write_text("\n".join(again) + "\n")
     assert "TraC (standardise on)" in benchmark_grid(overview(read_committed(folder).results)).heads
+    told = [("PointGoal1", 0.5, 0.2)]  # where a short training does it by itself
+    folder = write_results(tmp_path / "map", trac=told, bc_all=told)
+    runs = (folder / "runs.csv").read_text()
+    (folder / "runs.csv").write_text(runs.replace("collected,bc-all,fast,,off", "collected,trac,fast,,on"))
+    heads = benchmark_grid(overview(read_committed(folder).results)).heads
+    assert heads == ("TraC", "TraC (standardise off)", "TraC as published")
 
 
 def test_runs_with_other_settings_are_ablations_beside_their_preset(tmp_path: Path) -> None:

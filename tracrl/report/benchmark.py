@@ -8,7 +8,7 @@ from dataclasses import replace
 from tracrl.report.cells import Cell
 from tracrl.report.committed import Committed, CsvRow
 from tracrl.report.grid import NOTHING, Entry, Grid, Line
-from tracrl.report.groups import Ablation, Column, Overview, Row, overview
+from tracrl.report.groups import Ablation, Column, Overview, Row, find_ablations, overview
 from tracrl.report.published import CITATION, Published, published_results
 from tracrl.report.results import Result
 from tracrl.report.tables import average_label, best_of, settings_in_words, style_of
@@ -128,7 +128,11 @@ def other_data_grid(committed: Committed) -> Grid | None:
     tasks = {result.stack.task for result in committed.others}
     if not tasks:
         return None
-    found = overview([r for r in (*committed.results, *committed.others) if r.stack.task in tasks])
+    mine = [r for r in (*committed.results, *committed.others) if r.stack.task in tasks]
+    found = overview(mine, find_ablations(mine))
+    others = {row for row in found.rows if any(r.stack.fingerprint == row.fingerprint for r in committed.others)}
+    # A method that none of the other data sets has is compared with nothing.
+    found = found.of_columns([c for c in found.columns if any((row, c) in found.results for row in others)])
     lines = []
     for row in found.rows:
         cells = [(c, found.cell(row, c, "final")) for c in found.columns]
@@ -230,9 +234,13 @@ def _safe_runs(found: Overview, rows: Sequence[Row], column: Column) -> tuple[in
 
 
 def _standardised(found: Overview) -> list[str]:
-    """A sentence on the tasks whose observations were standardised for training."""
-    tasks = {row.task for (row, _), cell in found.results.items() if cell[0].stack.run.settings["standardise"] == "on"}
-    named = [row.task for row in found.rows if row.task in tasks]
+    """A sentence on the tasks whose observations were standardised for training, and by whom if not by all."""
+    named = []
+    for row in found.rows:
+        mine = [c for c in found.columns if (row, c) in found.results]
+        on = [c for c in mine if found.results[row, c][0].stack.run.settings["standardise"] == "on"]
+        if on:
+            named.append(row.task if on == mine else f"{row.task} (only {', '.join(c.label for c in on)})")
     return [f"Trained on standardised observations: {', '.join(named)}."] if named else []
 
 

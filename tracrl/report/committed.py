@@ -158,11 +158,12 @@ def _stack(
     """What is known of it; the settings are not but for the preset's name, which is that of the code then, and those
     that an ablation ``varied``.
 
-    Where a task was only trained on standardised observations, that is no column of its own.
+    Where a task was trained in its own units and in plain ones, what the method does not do there by itself is a column
+    of its own.
     """
     kind = METHODS.get(row["method"])
     settings, changes = _settings(kind, row, varied) if varied else ({}, {})
-    if units_compared and row["standardise"] != "off":
+    if units_compared and row["standardise"] != _usual_units(kind, row):
         changes["standardise"] = row["standardise"]
     told = [f"{name}={shown(value)}" for name, value in changes.items()]
     names = [row["task"], row["method"], row["preset"], *told, row["fingerprint"][:6]]
@@ -184,6 +185,13 @@ def _stack(
         precision=row["precision"],
     )
     return StackMetadata(run, row["preset"], changes)
+
+
+def _usual_units(kind: type[Method] | None, row: CsvRow) -> str:
+    if kind is None or (preset := PRESETS.get(row["preset"])) is None:
+        return "off"
+    task = get_task(row["task"])
+    return "on" if kind.standardised(task, kind.preset(task.suite, preset).updates) else "off"
 
 
 def _settings(kind: type[Method] | None, row: CsvRow, varied: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
