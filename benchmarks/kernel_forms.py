@@ -1,7 +1,10 @@
 """TraC's network in one kernel each way on a GPU: which forms of the kernels are right, and how long each takes.
 
     python -m benchmarks.kernel_forms --out forms.json
-    TRITON_PTXAS_PATH=PTXAS python -m benchmarks.kernel_forms --out forms-newer.json     # by another assembler
+    TRITON_PTXAS_PATH=PTXAS python -m benchmarks.kernel_forms --out forms-other.json     # by another assembler
+
+Without the variable the kernels are assembled as in a training (``tracrl.nets.assembler``); with Triton's own ptxas
+(``triton/backends/nvidia/bin/ptxas``) in it, as other kernels are.
 
 Sizes are shared out over processes, which compile side by side: each form of ``tracrl.nets.fused.FORMS``, forward and
 back apart, beside the plain path with the same masks, for several numbers of runs and rows. A form is off by the
@@ -28,6 +31,7 @@ import torch
 
 from benchmarks import record
 from tracrl.nets import random
+from tracrl.nets.assembler import newer
 from tracrl.nets.stacked import FUSED_TOLERANCE, TRIED_ROWS, StackedMLP, difference, generators
 
 Size = tuple[int, int, int, int]
@@ -138,7 +142,7 @@ def assembler() -> str:
     try:
         from triton import knobs  # type: ignore[import-not-found,unused-ignore]
 
-        return f"ptxas {knobs.nvidia.ptxas.version}"
+        return f"ptxas {(newer() or knobs.nvidia.ptxas).version}"
     except (ImportError, AttributeError):
         return "unknown"
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.library import custom_op
 from torch.nn.functional import pad
 
+from tracrl.nets.assembler import newer_for_launches
 from tracrl.nets.dropout import kept_weight
 from tracrl.nets.kernels import drawn, kept
 
@@ -43,7 +44,8 @@ class Form(NamedTuple):
 
 FORMS = (Form(64, 64, 4, 2), Form(64, 32, 4, 3), Form(128, 64, 8, 3), Form(64, 64, 8, 2))
 """Fastest first, for either way; the last is no faster than the plain path. Of some sizes the assembler that Triton 3.6
-takes for an H200 (ptxas 12.8) makes wrong kernels in others than the last, and ptxas 12.9 right ones."""
+takes for an H200 (ptxas 12.8) makes wrong kernels in others than the last, and ptxas 12.9, which these are assembled by
+(:mod:`tracrl.nets.assembler`), right ones."""
 INPUTS = 128
 """the most columns of x that are kept beside: of more, half as many are read at a time, again for every piece"""
 PRODUCTS, ROWS_OF_A_PART = 96, 512
@@ -60,12 +62,14 @@ def _units_kept(draws, which, run, runs, row, word, threshold, units: tl.constex
 
 
 # Not specialised on numbers of rows and runs: what is tried with some is the very kernel that is used with others.
+# Which assembler makes it changes nothing here, but is part of what Triton finds it by.
 @triton.jit(do_not_specialize=["runs", "rows"])
 def _forward(
     x, weight_1, bias_1, weight_2, bias_2, weight_3, bias_3, draws, hidden_1, hidden_2, out,
     runs, rows, threshold, scale,
     inputs: tl.constexpr, first: tl.constexpr, second: tl.constexpr, outputs: tl.constexpr,
     at_once: tl.constexpr, piece: tl.constexpr, columns: tl.constexpr, outputs_side: tl.constexpr,
+    assembler: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     # A last block that is not full computes the last row again: whatever it reads or writes is there.
@@ -115,7 +119,7 @@ def _backward(
     slope, hidden_1, hidden_2, weight_2, weight_3, slope_1, slope_2, sums_1, sums_2,
     rows, scale,
     first: tl.constexpr, second: tl.constexpr, outputs: tl.constexpr,
-    at_once: tl.constexpr, piece: tl.constexpr, outputs_side: tl.constexpr,
+    at_once: tl.constexpr, piece: tl.constexpr, outputs_side: tl.constexpr, assembler: tl.constexpr,
 ):  # fmt: skip
     run, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
     row = block * at_once + tl.arange(0, at_once)
@@ -156,12 +160,13 @@ def _mlp(
     hidden_1, hidden_2, out = _room(x, first, second, outputs)
     weights = [w.to(x.dtype).contiguous() for w in (weight_1, weight_2, weight_3)]
     at_once, units, warps, stages = FORMS[form]
-    _forward[(triton.cdiv(rows, at_once), runs)](
-        x, weights[0], bias_1, weights[1], bias_2, weights[2], bias_3, draws, hidden_1, hidden_2, out,
-        runs, rows, threshold, kept_weight(threshold), inputs, first, second, outputs,
-        at_once, units, _side(inputs) if inputs <= INPUTS else INPUTS // 2, _side(outputs),
-        num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+    with newer_for_launches() as assembler:
+        _forward[(triton.cdiv(rows, at_once), runs)](
+            x, weights[0], bias_1, weights[1], bias_2, weights[2], bias_3, draws, hidden_1, hidden_2, out,
+            runs, rows, threshold, kept_weight(threshold), inputs, first, second, outputs,
+            at_once, units, _side(inputs) if inputs <= INPUTS else INPUTS // 2, _side(outputs), assembler,
+            num_warps=warps, num_stages=stages,
+        )  # fmt: skip
     return out, hidden_1, hidden_2
 
 
@@ -174,10 +179,11 @@ def _mlp_slopes(
     at_once, units, warps, stages = FORMS[form]
     results = _room_back(hidden_1, hidden_2, at_once)
     weights = [w.to(hidden_1.dtype).contiguous() for w in (weight_2, weight_3)]
-    _backward[(triton.cdiv(rows, at_once), runs)](
-        slope, hidden_1, hidden_2, *weights, *results, rows, kept_weight(threshold), first, second, outputs,
-        at_once, units, _side(outputs), num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+    with newer_for_launches() as assembler:
+        _backward[(triton.cdiv(rows, at_once), runs)](
+            slope, hidden_1, hidden_2, *weights, *results, rows, kept_weight(threshold), first, second, outputs,
+            at_once, units, _side(outputs), assembler, num_warps=warps, num_stages=stages,
+        )  # fmt: skip
     return results
 
 

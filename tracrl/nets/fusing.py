@@ -3,7 +3,8 @@
 They draw random bytes (:mod:`tracrl.nets.kernels`), are CDT's attention (:mod:`tracrl.nets.attention`) and, with
 bfloat16 products, TraC's network (:mod:`tracrl.nets.fused`). The first and the last are tried against the plain form
 before they are used, the last in several forms: the fast ones wherever they are right, which depends on the assembler
-that Triton takes (its own variable TRITON_PTXAS_PATH says which), one that is no faster where it is asked for.
+(:mod:`tracrl.nets.assembler`; Triton's own variable TRITON_PTXAS_PATH names another), one that is no faster where it is
+asked for.
 """
 
 from __future__ import annotations

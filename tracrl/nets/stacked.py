@@ -28,7 +28,7 @@ results may be from the plain form's in each run, relative to these, as vectors.
 bfloat16, in different places, and a unit near 0 may be above it in one of them alone. Right ones are up to 0.05 apart,
 those with the masks of other rows more than 0.5."""
 FUSED_KERNELS = "the fused kernels of the network are"
-NEWER = "A newer assembler may make right ones: TRITON_PTXAS_PATH, see docs/performance.md"
+ANOTHER = "Another assembler may make right ones: TRITON_PTXAS_PATH, see docs/performance.md"
 
 
 class StackedLinear(nn.Module):
@@ -139,7 +139,7 @@ class StackedMLP(nn.Module):
             return False
         if off < FUSED_TOLERANCE:  # NaN is not
             return True
-        problems.append(f"their results differ by {off:.2g}. {NEWER}")
+        problems.append(f"their results differ by {off:.2g}. {ANOTHER}")
         return False
 
     def tried(self, rows: int = TRIED_ROWS, slopes: bool = True) -> list[Tensor]:
