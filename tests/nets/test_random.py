@@ -129,3 +129,11 @@ def test_no_kernel_draws_where_they_are_turned_off(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "tracrl.nets.kernels", None)  # must not even be looked for
     random.draw_by_kernel(torch.device("cpu"))
     assert random._kernel is None
+
+
+def test_compiled_numbers_are_those_of_tensors() -> None:
+    key, (below, normal) = random.keys(torch.tensor([4]), torch.tensor(9), 2), random.compiled_numbers()
+    seen = np.uint64(int(key) % 2**64)
+    assert [below(seen, i, 1000) for i in range(500)] == random.below(key, torch.tensor([1000]), 500)[0].tolist()
+    expected = random.normal(key, 500)[0].tolist()
+    assert [float(normal(seen, i, 500)) for i in range(500)] == pytest.approx(expected, rel=1e-6)

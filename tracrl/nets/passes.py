@@ -58,18 +58,12 @@ class Passes(NamedTuple):
 
 
 @functools.cache
-def compiled_passes(bf16: bool) -> Passes | None:
-    """None where Numba is not installed."""
-    try:
-        import numba
-        import numpy as np
-    except ImportError:
-        return None
-    f32, u32, u64 = np.float32, np.uint32, np.uint64
-    tanh, (key, draw) = compiled_tanh(), random.compiled_draws()
-    zero, one = f32(0), f32(1)
-    # A check of every division would keep loops from vector instructions.
-    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=REORDERED)
+def compiled_rounding(bf16: bool) -> tuple[Any, Any]:
+    """For compiled kernels: a layer's number as float32, and back. In bfloat16 they are seen as bits, in int16."""
+    import numba
+    import numpy as np
+
+    f32, u32 = np.float32, np.uint32
 
     @numba.njit
     def same(value: Any) -> Any:
@@ -84,7 +78,48 @@ def compiled_passes(bf16: bool) -> Passes | None:
         bits = f32(value).view(u32)
         return np.int16((bits + u32(0x7FFF) + ((bits >> u32(16)) & u32(1))) >> u32(16))  # to the nearest, half to even
 
-    widened, rounded = (of_bits, to_bits) if bf16 else (same, same)
+    return (of_bits, to_bits) if bf16 else (same, same)
+
+
+@functools.cache
+def compiled_rows() -> tuple[Any, Any]:
+    """For compiled kernels: (ends, place) → the first piece that ends behind a place, and
+    (key, position, ends, shift) → the row that is drawn there, with the pieces of :class:`Draws`."""
+    import numba
+
+    below, _ = random.compiled_numbers()
+
+    @numba.njit
+    def piece_of(ends: Any, place: Any) -> Any:
+        piece, left = 0, len(ends)
+        while left > 1:  # without a branch that could be foretold wrongly
+            half = left // 2
+            piece += half if ends[piece + half - 1] <= place else 0
+            left -= half
+        return piece
+
+    @numba.njit
+    def row_at(key: Any, position: Any, ends: Any, shift: Any) -> Any:
+        place = below(key, position, ends[-1])
+        return place + shift[piece_of(ends, place)]
+
+    return piece_of, row_at
+
+
+@functools.cache
+def compiled_passes(bf16: bool) -> Passes | None:
+    """None where Numba is not installed."""
+    try:
+        import numba
+        import numpy as np
+    except ImportError:
+        return None
+    f32 = np.float32
+    tanh, (key, _), (_, row_at) = compiled_tanh(), random.compiled_draws(), compiled_rows()
+    widened, rounded = compiled_rounding(bf16)
+    zero, one = f32(0), f32(1)
+    # A check of every division would keep loops from vector instructions.
+    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=REORDERED)
 
     @numba.njit(nogil=True)
     def gather(
@@ -99,15 +134,9 @@ def compiled_passes(bf16: bool) -> Passes | None:
         x: Any,
         y: Any,
     ) -> None:
-        drawn, total = key(seed, clock[()], stream), float(ends[-1])
+        drawn = key(seed, clock[()], stream)
         for i in range(len(x)):
-            place = np.int64(float(draw(drawn, first + i) >> u64(11)) * 2.0**-53 * total)
-            piece, left = 0, len(ends)
-            while left > 1:  # the first that ends behind it, without a branch that could be foretold wrongly
-                half = left // 2
-                piece += half if ends[piece + half - 1] <= place else 0
-                left -= half
-            row = place + shift[piece]
+            row = row_at(drawn, first + i, ends, shift)
             for j in range(x.shape[1]):
                 x[i, j] = rounded(inputs[row, j])
             for j in range(y.shape[1]):

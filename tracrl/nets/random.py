@@ -142,3 +142,26 @@ def compiled_draws() -> tuple[Any, Any]:
         return mix((key ^ u64(position)) * gamma)
 
     return key, draw
+
+
+@functools.cache
+def compiled_numbers() -> tuple[Any, Any]:
+    """For compiled kernels: (key, position, bound) → the whole number of :func:`below`, and
+    (key, position, count) → one of the ``count`` numbers of :func:`normal`."""
+    import numba
+    import numpy as np
+
+    _, draw = compiled_draws()
+    eleven = np.uint64(11)
+
+    @numba.njit
+    def below(key: Any, position: Any, bound: Any) -> Any:
+        return np.int64(float(draw(key, position) >> eleven) * 2.0**-53 * float(bound))
+
+    @numba.njit
+    def normal(key: Any, position: Any, count: Any) -> Any:
+        length = (float(draw(key, position) >> eleven) + 0.5) * 2.0**-53
+        angle = (float(draw(key, position + count) >> eleven) + 0.5) * 2.0**-53
+        return np.float32(np.sqrt(-2 * np.log(length)) * np.cos(2 * np.pi * angle))
+
+    return below, normal
