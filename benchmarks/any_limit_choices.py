@@ -53,13 +53,15 @@ def reweigh(task: str, variant: str, options: argparse.Namespace) -> str:
     """The kept opinions weighed by the present code, in place of the estimates that are there."""
     file, opinions = (file_of(options, task, variant, suffix) for suffix in (".estimates.json", ".opinions.npz"))
     before = Estimates.load(file)
-    values, errors = kept_opinions(opinions).weighed()
+    kept = kept_opinions(opinions)
+    values, errors = kept.weighed()
     after = replace(
         before,
         returns=values[:, 0],
         costs=values[:, 1],
         return_errors=errors[:, 0],
         cost_errors=errors[:, 1],
+        ood_shares=kept.out_of_data,
     )
     after.save(file)
     moved = np.abs(after.costs - before.costs).mean(), np.abs(after.cost_errors - before.cost_errors).mean()

@@ -99,7 +99,7 @@ def measure(task: str, out: Path, device: str, effort: Effort | None = None) -> 
     started = time.monotonic()
     found = opinions(list(policies.values()), data, device=device, effort=effort)
     seconds = time.monotonic() - started
-    print(f"{task}: {len(found.ood_shares)} policies estimated in {seconds:.0f} s on {device}", flush=True)
+    print(f"{task}: {len(found.ood_in_log)} policies estimated in {seconds:.0f} s on {device}", flush=True)
     keep_opinions(
         found,
         to,
@@ -123,7 +123,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     values, errors = (part[chosen] for part in found.weighed(taken_off))
     low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
     bound = values[:, 1] + quantile(0.9) * errors[:, 1]
-    passed = {limit: is_shown(bound, found.ood_shares[chosen], limit) for limit in LIMITS}
+    passed = {limit: is_shown(bound, found.out_of_data[chosen], limit) for limit in LIMITS}
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
     # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
     held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
@@ -160,7 +160,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "model": played[:, 1],
         "return": returns,
         "return_estimate": values[:, 0],
-        "ood": found.ood_shares[chosen],
+        "ood": found.out_of_data[chosen],
     }
     result["each"] = [
         {

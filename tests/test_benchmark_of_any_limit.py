@@ -14,7 +14,7 @@ from benchmarks.any_limit_tables import Chosen, chosen_cell, errors, estimated_c
 from benchmarks.opinions import keep_opinions, kept_opinions
 from tracrl.errors import TracrlError
 from tracrl.files import write_json
-from tracrl.methods.trac_any import TO_CALIBRATE, TraCAny
+from tracrl.methods.trac_any import TraCAny
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.weighing import Opinions
 from tracrl.policies.any_limit import AnyLimitPolicy
@@ -34,7 +34,7 @@ def test_a_gain_counts_tasks_alike_and_every_policy() -> None:
 
 
 def test_what_calibration_trains_is_a_variant_that_was_measured() -> None:
-    assert TO_CALIBRATE in [VARIANTS[name] for name in TOLD_X]
+    assert TraCAny.to_calibrate("Bullet", "fast") in [VARIANTS[name] for name in TOLD_X]
     for changes in list(VARIANTS.values())[1:]:
         TraCAny.preset("Bullet", "fast", **changes)
 
@@ -68,7 +68,7 @@ def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
         foretold=logged + generator.normal(size=(1, 3, 30, 2)),
         retraced=logged + generator.normal(size=(2, 3, 30, 2)),
         logged=logged,
-        ood_shares=np.zeros(3),
+        ood_shares=np.full((1, 3), 0.25),
         ood_in_log=np.zeros(3),
         anything=np.array([50.0, 60.0]),
         most_cost=100.0,
@@ -87,6 +87,7 @@ def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
     after = Estimates.load(file)
     np.testing.assert_allclose(after.costs, values[:, 1], rtol=1e-4)
     np.testing.assert_allclose(after.return_errors, errors[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(after.ood_shares, 0.25)
     np.savez(opinions, fitted=found.fitted)  # as an earlier version kept them
     with pytest.raises(TracrlError, match=r"lacks played, foretold.*estimate anew"):
         reweigh("BallRun", "any", options)

@@ -44,7 +44,7 @@ def measured(tmp_path: Path) -> Result:
         played=values[None],
         foretold=np.tile(logged, (1, 3, 1, 1)),
         retraced=np.tile(logged, (1, 3, 1, 1)),
-        ood_shares=np.zeros(3),
+        ood_shares=np.zeros((1, 3)),
         ood_in_log=np.zeros(3),
         anything=np.array([1.0, 10.0]),
         most_cost=100.0,

@@ -321,6 +321,17 @@ def test_reward_and_cost_grow_with_the_limit() -> None:
     assert (spent[-1] >= 0.4 * limits[-1]).all(), spent
 
 
+def test_what_is_to_be_calibrated_trains_longer_by_the_fast_preset_alone() -> None:
+    """Policies of several x share its updates."""
+    usual = TraCAny.preset("Bullet", "fast")
+    fast = TraCAny.preset("Bullet", "fast", **TraCAny.to_calibrate("Bullet", "fast"))
+    assert (fast.least_x, fast.eta) == (6, 1)
+    for name in ("updates", "clone_updates", "warmup"):
+        assert getattr(fast, name) == 3 * getattr(usual, name)
+    full = TraCAny.preset("MetaDrive", **TraCAny.to_calibrate("MetaDrive", "full"))
+    assert full == TraCAny.preset("MetaDrive", least_x=6.0, eta=1.0)
+
+
 def test_a_smaller_x_is_bolder() -> None:
     """Told a smaller x, the policy spends more of the same limit; it grows with the limit too."""
     method = TraCAny(

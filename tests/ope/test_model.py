@@ -11,7 +11,7 @@ from tracrl.ope.acting import Actor, actions_of
 from tracrl.ope.fitting import fit
 from tracrl.ope.log import Log
 from tracrl.ope.model import Dynamics, LearnedModel
-from tracrl.ope.playing import retrace
+from tracrl.ope.playing import play, retrace
 from tracrl.ope.weighing import brought_back
 from tracrl.policies.base import PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
@@ -56,6 +56,19 @@ def skill(past: int) -> np.ndarray:
 def test_the_past_tells_what_an_observation_does_not() -> None:
     assert (skill(past=1) > 0.7).all()
     assert (skill(past=0) < 0.5).all()
+
+
+def test_members_differ_in_how_much_they_see_of_what_was_before() -> None:
+    log = Log.of(late_log(), CPU)
+    model = LearnedModel(Dynamics(hidden=(8,)), log, members=6)
+    assert model.kinds == 4
+    before = 2 * torch.tensor([3, 2, 1, 0, 3, 2])  # a change and an action for each step
+    assert torch.equal(model.seen.sum((1, 2)).long(), before)
+    visited = play(model, [blind(3)]).visited
+    assert visited.shape == (4, 3, 10 * log.horizon, 2), "a member of each kind, ten episodes of each policy"
+    start = torch.cat([log.states[log.first], torch.zeros(len(log.first), 1)], -1)
+    assert all((start == row).all(1).any() for row in visited[3, 2, :10])
+    assert LearnedModel(Dynamics(hidden=(8,)), log, members=2).kinds == 2
 
 
 def test_the_model_is_judged_by_episodes_that_it_was_not_fitted_to() -> None:

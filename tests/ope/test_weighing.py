@@ -31,7 +31,7 @@ def opinions(
         foretold=both(np.asarray(fitted_says, float)[None, None]),
         retraced=both(np.asarray(model_says, float)[None, None]),
         logged=both(LOGGED),
-        ood_shares=np.array([ood_shares[0]]),
+        ood_shares=np.array([[ood_shares[0]]]),
         ood_in_log=np.array([ood_shares[1]]),
         anything=np.array([1.0, 50.0]),
         most_cost=100.0,
@@ -96,16 +96,32 @@ def test_opinions_that_are_far_apart_are_not_sure_however_well_they_foretell() -
     assert cost_of(one_alone)[1] < 1, "who foretells nothing casts no doubt"
 
 
-def test_members_that_see_the_step_before_count_as_far_as_they_foretell() -> None:
+def two_kinds(first: Opinions, second: Opinions, out_of_data: tuple[float, float] = (0.0, 0.0)) -> Opinions:
+    """Four members, every second of the same kind; fitted Q evaluation is the first's."""
+    return replace(
+        first,
+        played=np.concatenate([first.played, second.played] * 2),
+        retraced=np.concatenate([first.retraced, second.retraced] * 2),
+        ood_shares=np.array([[share] for share in out_of_data]),
+    )
+
+
+def test_a_kind_of_members_that_foretells_clearly_worse_counts_for_nothing() -> None:
     exact = opinions(LOGGED, LOGGED[::-1], 10.0, 0.0)
     nonsense = opinions(LOGGED[::-1], LOGGED[::-1], 90.0, 0.0)
-    both = replace(
-        exact,
-        played=np.concatenate([nonsense.played, exact.played] * 2),
-        retraced=np.concatenate([nonsense.retraced, exact.retraced] * 2),
-    )
+    both = two_kinds(nonsense, exact, (0.9, 0.0))
     np.testing.assert_allclose(both.weights[:, 0, 1], [0, 0, 1], atol=1e-4)
     assert cost_of(both) == (pytest.approx(10.0, abs=0.1), pytest.approx(0.0, abs=0.5))
+    assert both.out_of_data == pytest.approx([0.0]), "nor does it matter where it leads"
+
+
+def test_kinds_of_members_that_foretell_about_as_well_count_alike() -> None:
+    """Off by 1 and by 1.5 in every second episode: 2.25 times as much in the square; 1.6 is 2.56 times."""
+    once = np.tile([1.0, -1.0], 15)
+    good, fair, poor = (opinions(LOGGED + off * once, LOGGED[::-1], 10.0, 0.0) for off in (1.0, 1.5, 1.6))
+    np.testing.assert_allclose(two_kinds(good, fair).among[:, 0, 1], [0.5, 0.5])
+    np.testing.assert_allclose(two_kinds(fair, good, (0.2, 0.4)).out_of_data, [0.3])
+    np.testing.assert_allclose(two_kinds(good, poor).among[:, 0, 1], [1, 0])
 
 
 def test_weights_are_the_best_of_all() -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import Partition, cut_segments, partitions
 from tracrl.errors import TracrlError
-from tracrl.methods.method import Compute, RunSpec
+from tracrl.methods.method import Compute, Preset, RunSpec
 from tracrl.methods.segments import LimitTable, SegmentBatch, SegmentTable, warn_of_few
 from tracrl.methods.trac import TraC, TraCLearner
 from tracrl.methods.trac_losses import log_prob, weights
@@ -37,9 +37,8 @@ MOST_LABELS = 8_000_000
 LEAST_LIMITS = 8
 X_STEPS = 4
 """different x, where x is an input"""
-TO_CALIBRATE = {"least_x": 6.0, "eta": 1.0}
-"""settings of a policy whose inner limit and x are chosen after training: a range of x, and a heavier undesirable set,
-which keeps bold policies safe (docs/research.md)"""
+LONGER = 3
+"""times the updates of the fast preset, where candidates of several x are to come from one training"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,14 @@ class TraCAny(TraC):
         most = max(1, self.updates - self.clone_updates)
         self.require(self.rounds <= most, "rounds", f"1 to {most}, the updates of the classification")
         self.require(self.lowest < self.highest, "lowest", f"per cent below --highest ({self.highest:g})")
+
+    @classmethod
+    def to_calibrate(cls, suite: str, preset: Preset) -> dict[str, Any]:
+        """Settings of a policy whose inner limit and x are chosen after training: a range of x, a heavier undesirable
+        set, which keeps bold policies safe, and more than the fast preset's updates, which a range of x has to share
+        (docs/research.md)."""
+        longer = {"updates": LONGER * cls.preset(suite, preset).updates} if preset == "fast" else {}
+        return {"least_x": 6.0, "eta": 1.0, **longer}
 
     @property
     def phase_ends(self) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ class Effort:
     dynamics: Dynamics
     replicas: int = 3
     """value functions of each policy, each fitted to episodes drawn with replacement"""
-    members: int = 8
+    members: int = 16
     """models of the dynamics, likewise"""
     rows: int = 10_000_000
     """transitions that value functions are fitted to, at most: every policy must act in all of them"""
@@ -62,7 +62,7 @@ CPU = Effort(
     FQE(updates=5_000, batch_size=256, hidden=(128, 128), lr=2e-3),
     Dynamics(updates=8_000, batch_size=256, starts=50),
     replicas=1,
-    members=6,
+    members=8,
     rows=200_000,
     updates_in_all=135_000,
 )
@@ -113,7 +113,7 @@ def estimate(
         costs=values[:, 1],
         return_errors=errors[:, 0],
         cost_errors=errors[:, 1],
-        ood_shares=found.ood_shares,
+        ood_shares=found.out_of_data,
         confidence=confidence,
         data={
             "fingerprint": used.fingerprint,
@@ -169,7 +169,7 @@ def opinions(
         foretold=foretold,
         retraced=retraced,
         logged=logged,
-        ood_shares=ood_shares(played.visited, log, seed),
+        ood_shares=np.stack([ood_shares(of_kind, log, seed) for of_kind in played.visited]),
         ood_in_log=np.array([share for one in stacks for share in in_logged_states(one, log)]),
         anything=anything,
         most_cost=most_cost,

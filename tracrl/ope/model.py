@@ -43,7 +43,7 @@ class Dynamics:
     """Adam's, at first; it falls to a hundredth"""
     starts: int = 100
     """logged first states that each policy is played from"""
-    past: int = 1
+    past: int = 3
     """steps before the present one that members see, at most"""
 
 
@@ -91,6 +91,11 @@ class LearnedModel(nn.Module):
         self.heads = StackedMLP(generators(seeds, 2), (2 * size + acts, *_narrower(settings.hidden), 3)).to(device)
         self.adam = Adam([*self.changes.parameters(), *self.heads.parameters()])
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64, device=device))
+
+    @property
+    def kinds(self) -> int:
+        """of members, by the steps before that they see; the first members are one of each"""
+        return min(self.settings.past + 1, self.members)
 
     def learn(self) -> Tensor:
         """One update; the loss of each member."""

@@ -27,7 +27,8 @@ class Played:
     sums: Floats
     """(members, policies, 2): mean return and cost"""
     visited: Tensor
-    """(policies, rows, state and action size): where some of the episodes went and what was done there"""
+    """(K, policies, rows, state and action size): where some of the episodes went in a member of each of K kinds, and
+    what was done there"""
 
 
 def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> tuple[Floats, Floats]:
@@ -114,15 +115,16 @@ def play(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Play
         for _ in range(log.horizon):
             observations = _by_policy(now.states * log.std + log.mean, len(actor))
             actions = _by_member(actor.act(observations), members)
-            steps.append(torch.cat([now.states, actions], -1)[0].view(len(actor), count, -1)[:, :SHOWN])
+            taken = torch.cat([now.states, actions], -1)[: model.kinds]
+            steps.append(taken.view(model.kinds, len(actor), count, -1)[:, :, :SHOWN])
             now, brought, ends = model.advance(now, actions)
             total += alive * brought
             alive = alive * (1 - ends)
             if has_memory(policy):
                 actor.observe(_by_policy(brought, len(actor)))
         totals.append(total.view(members, len(actor), count, 2).mean(2).double().cpu().numpy())
-        visited.append(torch.cat(steps, 1))
-    return Played(np.concatenate(totals, axis=1), torch.cat(visited))
+        visited.append(torch.cat(steps, 2))
+    return Played(np.concatenate(totals, axis=1), torch.cat(visited, 1))
 
 
 def _by_policy(values: Tensor, policies: int) -> Tensor:

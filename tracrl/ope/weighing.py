@@ -1,4 +1,4 @@
-"""Opinions on each policy become one estimate with its error: fitted Q evaluation's, and two kinds of models'."""
+"""Opinions on each policy become one estimate with its error: fitted Q evaluation's, and the model's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ FLOOR = (0.0005, 0.01)
 """as shares of the most that an episode can cost: below the first is nothing, above the second is something"""
 NEAREST = 20
 """episodes that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
+CLEARLY = 2.5
+"""times the squared error of the best kind of members in held-out episodes: a kind that is further off is left out"""
 TAKEN_OFF = 0.5
 """of what was off on average for held-out episodes of about the same cost; they are not the policy's own"""
 
@@ -24,7 +26,7 @@ class Opinions:
     fitted: Floats
     """(replicas, policies, 2): fitted Q evaluation; NaN where it has no opinion"""
     played: Floats
-    """(members, policies, 2): episodes in the model"""
+    """(members, policies, 2): episodes in the model; of K kinds of members, each in its turn"""
     foretold: Floats
     """(replicas, policies, episodes, 2): fitted Q evaluation of logged episodes that nothing was fitted to"""
     retraced: Floats
@@ -32,7 +34,7 @@ class Opinions:
     logged: Floats
     """(episodes, 2): what they truly brought"""
     ood_shares: Floats
-    """(policies,): of the steps in the model"""
+    """(K, policies): of the steps in the model, by a member of each kind"""
     ood_in_log: Floats
     """(policies,): of the logged states"""
     anything: Floats
@@ -41,17 +43,38 @@ class Opinions:
     """of an episode"""
 
     @cached_property
+    def among(self) -> Floats:
+        """(K, policies, 2): of each kind of members among all of the model's, 1 together.
+
+        A kind that brings held-out episodes back clearly worse than another counts for nothing: on one task members
+        that see what was before drift away, on another they are the better ones. The others count alike. By how much
+        one is the better with logged actions does not tell which is right about a policy's own.
+        """
+        square = np.square(np.stack([tests.mean(axis=0) for _, tests in self._kinds]) - self.logged).mean(axis=2)
+        usable = square <= CLEARLY * square.min(axis=0)
+        shares: Floats = usable / usable.sum(axis=0)
+        return shares
+
+    @cached_property
     def weights(self) -> Floats:
-        """(opinions, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1
-        together. Of all weights those with which they together foretell the held-out episodes best, in the mean
-        square."""
-        return best_weights(np.stack([tests.mean(axis=0) for _, tests in self._parts]) - self.logged)
+        """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together:
+        those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square."""
+        told = np.stack([tests.mean(axis=0) for _, tests in self._kinds])
+        model = (self.among[:, :, None] * told).sum(axis=0)
+        fitted, played = best_weights(np.stack([self.foretold.mean(axis=0), model]) - self.logged)
+        return np.concatenate([fitted[None], played * self.among])
 
     @property
     def weight(self) -> Floats:
         """(policies, 2): the model's"""
         model: Floats = self.weights[1:].sum(axis=0)
         return model
+
+    @property
+    def out_of_data(self) -> Floats:
+        """(policies,): the share of their steps in the model, where those kinds lead that count for costs"""
+        share: Floats = (self.among[:, :, 1] * self.ood_shares).sum(axis=0)
+        return share
 
     @cached_property
     def together(self) -> Floats:
@@ -61,11 +84,15 @@ class Opinions:
         return all_of_it
 
     @property
+    def _kinds(self) -> list[tuple[Floats, Floats]]:
+        """What the members of each kind say of the policies, and of the held-out episodes."""
+        count = len(self.ood_shares)
+        return [(self.played[i::count], self.retraced[i::count]) for i in range(count)]
+
+    @property
     def _parts(self) -> list[tuple[Floats, Floats]]:
-        """What each says of the policies, and of the held-out episodes: fitted Q evaluation, and the model's members,
-        of which every second sees the step before. On one task those are good for nothing, on another the others."""
-        kinds = [(self.played[i::2], self.retraced[i::2]) for i in range(min(2, len(self.played)))]
-        return [(self.fitted, self.foretold), *kinds]
+        """Fitted Q evaluation, then each kind of members."""
+        return [(self.fitted, self.foretold), *self._kinds]
 
     @property
     def skill(self) -> Floats:
@@ -100,8 +127,8 @@ class Opinions:
         variance = np.maximum(np.square(off - taken) + differs / 2, spread)
         # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
         # states too, many of which a policy may never get to.
-        both = np.minimum(self.ood_shares, self.ood_in_log)[:, None]
-        ood = self.weight * self.ood_shares[:, None] + (1 - self.weight) * both
+        both = np.minimum(self.out_of_data, self.ood_in_log)[:, None]
+        ood = (self.weights[1:] * self.ood_shares[:, :, None]).sum(axis=0) + self.weights[0] * both
         error = np.hypot(np.sqrt(variance), ood * self.anything)
         estimate[:, 1] = np.maximum(estimate[:, 1], 0.0)
         cost, doubt = estimate[:, 1], error[:, 1]
