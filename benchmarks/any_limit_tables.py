@@ -46,15 +46,17 @@ def table(options: argparse.Namespace) -> None:
     found = [read_json(file) for file in sorted(options.out.glob("*.json")) if not file.stem.endswith(ASIDE)]
     scores = {(f["task"], f["variant"]): Scores.from_dict(f["scores"]) for f in found}
     facts = {(f["task"], f["variant"]): f for f in found}
-    known = [task for task in options.tasks or all_tasks() if (task, "any") in scores]
+    known = [task for task in options.tasks or all_tasks() if {(task, "any"), (task, "trac")} & set(scores)]
     for suite in dict.fromkeys(get_task(task).suite for task in known):
         tasks = [task for task in known if get_task(task).suite == suite]
+        for_every_limit = [task for task in tasks if (task, "any") in scores]
         print(f"# {suite}\n")
-        of_variants(tasks, scores, facts)
+        if for_every_limit:
+            of_variants(for_every_limit, scores, facts)
         for variant in (*VARIANTS, *POOLS):
             chosen_by_the_log(options, tasks, variant, scores, facts)
         estimated(options, tasks)
-        for task in tasks:
+        for task in for_every_limit:
             inner_limits_alone(options, task, scores[task, "any"])
 
 

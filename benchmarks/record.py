@@ -25,7 +25,7 @@ def facts(device: str = "cpu") -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "load": [round(load, 1) for load in os.getloadavg()],
         "torch": torch.__version__,
-        "commit": _git("rev-parse", "--short=12", "HEAD") or os.environ.get("BENCHMARK_COMMIT", ""),
+        "commit": os.environ.get("BENCHMARK_COMMIT") or _git("rev-parse", "--short=12", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
