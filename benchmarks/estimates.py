@@ -125,6 +125,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     bound = values[:, 1] + quantile(0.9) * errors[:, 1]
     passed = {limit: is_shown(bound, found.out_of_data[chosen], limit) for limit in LIMITS}
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
+    lower = np.fmin(fitted[:, 0], (found.among * found.of_kinds).sum(axis=0)[chosen, 0])
     # Up to a rounding: a cost of exactly 0 has a lowest estimate just above it.
     held = (low.clip(min=0) <= costs + 0.05) & (costs <= high + 0.05)
     result: Result = {
@@ -141,6 +142,15 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "return": against(values[:, 0] / saved["range"], returns / saved["range"]),
         "return_fqe": against(fitted[:, 0] / saved["range"], returns / saved["range"]),
         "return_model": against(played[:, 0] / saved["range"], returns / saved["range"]),
+        "return_lower": against(lower / saved["range"], returns / saved["range"]),
+        "kinds": [
+            {
+                "left": np.median(1 - brought_back(told, found.logged)[chosen], axis=0).tolist(),
+                "cost": against(of_kind[chosen, 1], costs),
+                "return": against(of_kind[chosen, 0] / saved["range"], returns / saved["range"]),
+            }
+            for of_kind, told in zip(found.of_kinds, found.told_by_kinds, strict=True)
+        ],
         "gate": {
             f"{limit:g}": {
                 "above": int((costs > limit).sum()),

@@ -101,7 +101,7 @@ def test_inner_limits_are_chosen_from_the_log_alone(
     policy, observations = load_policy("run"), make_small_data().observations[:4]
     assert isinstance(policy, AnyXPolicy)
     assert json.loads(Path("run/config.json").read_text())["settings"]["eta"] == 1
-    assert kept["confidence"] == 0.7
+    assert kept["confidence"] == 0.9
     for i, choice in enumerate(kept["choices"]):
         alone = policy.at_x(choice["x"]).at(choice["inner"]).act(observations)
         assert np.allclose(calibrated.act(observations)[i], alone[i % 2], atol=1e-6)

@@ -49,7 +49,7 @@ class TrainOptions(DataOptions):
     """trac-any: for each limit, choose from the log alone the inner limit and x whose estimated cost is at most that
     limit; trains with --least-x 6 --eta 1 and, by the fast preset, three times its updates, where nothing else is asked
     for"""
-    confidence: float = 0.7
+    confidence: float = 0.9
     """how sure --calibrate must be that a policy keeps to its limit"""
     out: Path | None = None
     """the run directory; without it, runs/<task>-<method>-<identity>"""

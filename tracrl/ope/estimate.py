@@ -60,11 +60,11 @@ class Effort:
 GPU = Effort(FQE(), Dynamics())
 CPU = Effort(
     FQE(updates=5_000, batch_size=256, hidden=(128, 128), lr=2e-3),
-    Dynamics(updates=8_000, batch_size=256, starts=50),
+    Dynamics(updates=5_000, batch_size=256, starts=50),
     replicas=1,
     members=8,
     rows=200_000,
-    updates_in_all=135_000,
+    updates_in_all=90_000,
 )
 """For two cores: smaller networks, fewer updates, and value functions from a part of the episodes"""
 

@@ -25,8 +25,16 @@ COUNT = 8
 """inner limits that are tried beside the wanted ones"""
 MANY = replace(GPU, fqe=replace(GPU.fqe, updates=8_000), replicas=1)
 """on a GPU, what estimates of a hundred candidates are worth: a short fitted Q evaluation of each"""
-ON_CPU = replace(CPU, fqe=replace(CPU.fqe, batch_size=512), members=4, rows=100_000, updates_in_all=0, together=True)
-"""on a CPU: one fitted Q evaluation of all candidates of a seed"""
+ON_CPU = replace(
+    CPU,
+    fqe=replace(CPU.fqe, batch_size=512),
+    dynamics=replace(CPU.dynamics, updates=8_000),
+    members=4,
+    rows=100_000,
+    updates_in_all=0,
+    together=True,
+)
+"""on a CPU: a member of each kind for longer, and one fitted Q evaluation of all candidates of a seed"""
 X_COUNT = 4
 """x that are tried, where the policy is told x"""
 

@@ -50,7 +50,7 @@ class Opinions:
         that see what was before drift away, on another they are the better ones. The others count alike. By how much
         one is the better with logged actions does not tell which is right about a policy's own.
         """
-        square = np.square(np.stack([tests.mean(axis=0) for _, tests in self._kinds]) - self.logged).mean(axis=2)
+        square = np.square(self.told_by_kinds - self.logged).mean(axis=2)
         usable = square <= CLEARLY * square.min(axis=0)
         shares: Floats = usable / usable.sum(axis=0)
         return shares
@@ -59,8 +59,7 @@ class Opinions:
     def weights(self) -> Floats:
         """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together:
         those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square."""
-        told = np.stack([tests.mean(axis=0) for _, tests in self._kinds])
-        model = (self.among[:, :, None] * told).sum(axis=0)
+        model = (self.among[:, :, None] * self.told_by_kinds).sum(axis=0)
         fitted, played = best_weights(np.stack([self.foretold.mean(axis=0), model]) - self.logged)
         return np.concatenate([fitted[None], played * self.among])
 
@@ -84,8 +83,18 @@ class Opinions:
         return all_of_it
 
     @property
+    def of_kinds(self) -> Floats:
+        """(K, policies, 2): what each kind of members says of the policies"""
+        return np.stack([played.mean(axis=0) for played, _ in self._kinds])
+
+    @property
+    def told_by_kinds(self) -> Floats:
+        """(K, policies, episodes, 2): and of the held-out episodes"""
+        return np.stack([tests.mean(axis=0) for _, tests in self._kinds])
+
+    @property
     def _kinds(self) -> list[tuple[Floats, Floats]]:
-        """What the members of each kind say of the policies, and of the held-out episodes."""
+        """Of each kind what its members say of the policies, and of the held-out episodes."""
         count = len(self.ood_shares)
         return [(self.played[i::count], self.retraced[i::count]) for i in range(count)]
 
