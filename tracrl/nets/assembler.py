@@ -22,7 +22,8 @@ from typing import NamedTuple
 import torch
 
 CHOSEN = "TRITON_PTXAS_PATH"
-"""the variable by which a user names the assembler of all kernels: then it is that of these, too"""
+"""the variable by which a user names the assembler of all kernels: then it is that of these, too. Where nobody did,
+torch.compile sets it to torch's own; a training asks before it compiles."""
 _alone = threading.Lock()
 
 
