@@ -130,7 +130,7 @@ def test_the_plan_adds_up_each_kind_of_work_by_hand(tmp_path: Path) -> None:
     assert told.collecting.seconds == pytest.approx(2e6 * (1 / speed + 0.0004) / 2)
     trac, cloning = plan.stacks
     rows = trac.method.batch_size * trac.method.ratio * 500  # type: ignore[attr-defined]
-    updates = 9 * trac.method.updates * rows * 5.8e-6 + 9 * cloning.method.updates * 0.0036
+    updates = 9 * trac.method.updates * rows * 5.8e-6 + 9 * cloning.method.updates * 0.0025
     assert told.training.seconds == pytest.approx(updates / 2)
     assert told.evaluating.seconds == pytest.approx(2 * 12 * 9 * 20 * 500 / speed / 2)
     assert {work.source for work in told.kinds.values()} == {"by the table of another machine"}
