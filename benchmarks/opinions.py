@@ -27,4 +27,6 @@ def kept_opinions(file: Path) -> Opinions:
         if lacking := [name for name in NAMES if name not in saved]:
             raise TracrlError(f"{file} lacks {', '.join(lacking)}, which opinions have by now: estimate anew.")
         own = {name: saved[name].astype(np.float64) for name in NAMES}
+    if own["ood_shares"].ndim != 2:
+        raise TracrlError(f"{file} has shares out of the data of one kind of members, not of each: estimate anew.")
     return Opinions(**{**own, "most_cost": float(own["most_cost"])})

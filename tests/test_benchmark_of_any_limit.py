@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,10 @@ def test_opinions_that_were_kept_are_weighed_again(tmp_path: Path) -> None:
     np.testing.assert_allclose(after.costs, values[:, 1], rtol=1e-4)
     np.testing.assert_allclose(after.return_errors, errors[:, 0], rtol=1e-4)
     np.testing.assert_allclose(after.ood_shares, 0.25)
-    np.savez(opinions, fitted=found.fitted)  # as an earlier version kept them
+    keep_opinions(replace(found, ood_shares=found.ood_shares[0]), opinions)  # as earlier versions kept them
+    with pytest.raises(TracrlError, match=r"of one kind of members.*estimate anew"):
+        reweigh("BallRun", "any", options)
+    np.savez(opinions, fitted=found.fitted)
     with pytest.raises(TracrlError, match=r"lacks played, foretold.*estimate anew"):
         reweigh("BallRun", "any", options)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.methods.resuming import assert_goes_on_exactly
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.methods import bc
@@ -92,15 +93,7 @@ def test_compiled_passes_draw_the_batch_of_each_step(small_data: Episodes) -> No
 @pytest.mark.parametrize("bf16", [False, True])
 def test_training_goes_on_from_its_tensors_exactly(small_data: Episodes, bf16: bool) -> None:
     method, runs = BCSafe(batch_size=16, hidden=(8, 8)), [RunSpec(3.0, 0), RunSpec(5.0, 1)]
-    whole, half, resumed = (method.learner(small_data, runs, Compute(bf16=bf16)) for _ in range(3))
-    for learner, updates in ((whole, 5), (half, 2), (resumed, 1)):  # the last has begun already
-        for _ in range(updates):
-            learner.update()
-    resumed.restore({name: tensor.clone() for name, tensor in half.state_dict().items()}, half.step)
-    for _ in range(3):
-        resumed.update()
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    assert_goes_on_exactly(lambda: method.learner(small_data, runs, Compute(bf16=bf16)))
 
 
 def test_without_compiled_passes_autograd_learns_the_same(

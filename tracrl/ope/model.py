@@ -4,9 +4,9 @@ All policies share the model, and a policy may have a memory or draw random numb
 episodes are kept from it: played again (:mod:`tracrl.ope.playing`) they tell what the model is worth. It is an
 ensemble, each member fitted to episodes drawn with replacement, which shows how far the log leaves the outcome open.
 
-Observations rarely tell all (a car's wheels turn, and no sensor says how fast), so some members see the step before,
-too, and some do not: what was before helps to foretell, and misleads where a policy does what the log does not. Reward,
-cost and end follow from a step and the change that it brought.
+Observations rarely tell all (a car's wheels turn, and no sensor says how fast), so members see none or some of the
+steps before, by which they are of several kinds: what was before helps to foretell, and misleads where a policy does
+what the log does not. Reward, cost and end follow from a step and the change that it brought.
 """
 
 from __future__ import annotations
