@@ -141,7 +141,6 @@ def calibrate(
     policy: Policy, log: Episodes, trained: Episodes, limits: Sequence[float], out: Path, options: TrainOptions
 ) -> None:
     """Choose the inner limits of a finished run's policies from the log alone, and keep what was chosen."""
-    from tracrl.files import write_json
     from tracrl.ope.estimate import estimate
     from tracrl.ope.inner_limits import calibrate as chosen_limits
     from tracrl.ope.inner_limits import candidates, effort_on
@@ -160,8 +159,7 @@ def calibrate(
     )
     found = chosen_limits(given, estimates, limits, options.confidence)
     directory = RunDirectory(out)
-    write_json(directory.calibration, found.to_dict())
-    found.policy.save(directory.calibrated)
+    found.save(directory)
     console.print(found.table())
     console.print(f"Calibrated policies: {directory.calibrated}", soft_wrap=True)
 

@@ -15,11 +15,15 @@ from typing import Any
 
 from rich.table import Table
 
+from tracrl.errors import TracrlError
+from tracrl.files import read_json, write_json
 from tracrl.ope.estimate import CPU, GPU, Effort
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates, check_confidence
 from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy
+from tracrl.policies.load import load_policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.train.devices import choose_device
+from tracrl.train.directory import RunDirectory
 
 COUNT = 8
 """inner limits that are tried beside the wanted ones"""
@@ -37,6 +41,9 @@ ON_CPU = replace(
 """on a CPU: a member of each kind for longer, and one fitted Q evaluation of all candidates of a seed"""
 X_COUNT = 4
 """x that are tried, where the policy is told x"""
+TITLE = "Inner limits, chosen from the log alone"
+HEADS = ("inner limit", "x", "cost", "at most", "return", "shown")
+"""what is told of each choice behind its limit and seed"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,13 @@ class Choice:
     cost_bound: float
     estimated_return: float
 
+    def in_words(self) -> tuple[str, ...]:
+        """As the ``HEADS`` say."""
+        x = "–" if self.x is None else f"{self.x:g}"
+        numbers = (f"{number:.1f}" for number in (self.cost, self.cost_bound, self.estimated_return))
+        said = "yes" if self.shown else "NO: the best that is likely to, or the least costly"
+        return f"{self.inner:g}", x, *numbers, said
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -65,6 +79,27 @@ class Calibration:
     confidence: float
     notes: tuple[str, ...]
 
+    @classmethod
+    def load(cls, directory: RunDirectory) -> Calibration:
+        """What was saved in a run directory."""
+        stored, policy = read_json(directory.calibration), load_policy(directory.calibrated)
+        try:
+            choices = tuple(Choice(**choice) for choice in stored["choices"])
+            confidence, notes = float(stored["confidence"]), tuple(map(str, stored["notes"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise TracrlError(f"{directory.calibration} holds no calibration of tracrl ({error}).") from error
+        told = list(zip(policy.metadata.limits, policy.metadata.seeds, strict=True))
+        if not isinstance(policy, MLPPolicy) or [(choice.limit, choice.seed) for choice in choices] != told:
+            raise TracrlError(
+                f"{directory.calibration} is of other policies than those of {directory.calibrated.name}: train with "
+                "--calibrate anew."
+            )
+        return cls(policy, choices, confidence, tuple(note for note in notes if note != ASSUMPTIONS))
+
+    def save(self, directory: RunDirectory) -> None:
+        write_json(directory.calibration, self.to_dict())
+        self.policy.save(directory.calibrated)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "confidence": self.confidence,
@@ -72,19 +107,20 @@ class Calibration:
             "notes": [*self.notes, ASSUMPTIONS],
         }
 
+    @property
+    def basis(self) -> list[str]:
+        """What the choices rest on; they are never to be shown without."""
+        return [f"At most: with {self.confidence:.0%} confidence.", *self.notes, ASSUMPTIONS]
+
     def table(self) -> Table:
         """A row for each choice; what is not shown to be safe says so."""
-        table = Table(title="Inner limits, chosen from the log alone", title_justify="left", caption_justify="left")
-        table.caption = "\n".join([*self.notes, ASSUMPTIONS])
-        told_x = any(choice.x is not None for choice in self.choices)
-        asked = ("limit", "seed", "inner limit", *(["x"] if told_x else []))
-        for column in (*asked, "cost", f"at most ({self.confidence:.0%})", "return", "shown"):
+        table = Table(title=TITLE, title_justify="left", caption_justify="left")
+        table.caption = "\n".join(self.basis)
+        for column in ("limit", "seed", *HEADS):
             table.add_column(column, justify="right")
-        for c in self.choices:
-            said = "yes" if c.shown else "NO: the best that is likely to, or the least costly"
-            numbers = (f"{c.cost:.1f}", f"{c.cost_bound:.1f}", f"{c.estimated_return:.1f}")
-            asked = (f"{c.limit:g}", str(c.seed), f"{c.inner:g}", *([f"{c.x:g}"] if c.x is not None else []))
-            table.add_row(*asked, *numbers, said, style=None if c.shown else "red")
+        for choice in self.choices:
+            asked = (f"{choice.limit:g}", str(choice.seed))
+            table.add_row(*asked, *choice.in_words(), style=None if choice.shown else "red")
         return table
 
 

@@ -12,6 +12,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
 from tracrl.report.benchmark import ON_COLLECTED_DATA, benchmark_tables
+from tracrl.report.calibrated import calibrated_grid, calibrated_of
 from tracrl.report.cloud import plot_cloud, row_of
 from tracrl.report.collection import Collection, collect
 from tracrl.report.committed import is_committed, read_committed
@@ -80,9 +81,12 @@ def make_report(
         }
     grids |= more_grids(found, collection)
     estimated, problems = estimated_of(collection.results)
-    collection = replace(collection, notes=(*collection.notes, *problems))
+    calibrated, more_problems = calibrated_of(collection.results)
+    collection = replace(collection, notes=(*collection.notes, *problems, *more_problems))
     if estimated:
         grids["estimates"] = estimates_grid(collection.results, estimated)
+    if calibrated:
+        grids["calibrated"] = calibrated_grid(collection.results, calibrated)
     for name, grid in grids.items():
         for suffix, formatted in FORMATS.items():
             _write(out / "tables" / f"{name}.{suffix}", formatted(grid))
@@ -100,7 +104,7 @@ def make_report(
     _write(page, make_page(collection, found, ablations, list(grids.values()), estimated))
 
     # Ablations that were written down have one table together.
-    shown = {"suites", "methods", "ablations", "own-data"}
+    shown = {"suites", "methods", "ablations", "own-data", "calibrated"}
     shown |= set() if written_down else {name for name in grids if name.startswith("ablation-")}
     if "verdicts" in grids and len(grids["verdicts"].lines) <= FEW_LINES:
         shown.add("verdicts")

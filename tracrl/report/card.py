@@ -14,8 +14,10 @@ from tracrl.deploy.kinds import LimitRangeExporter, exporter_of
 from tracrl.errors import TracrlError
 from tracrl.files import replacing
 from tracrl.ope.estimates import ASSUMPTIONS, Estimates
+from tracrl.ope.inner_limits import HEADS, Calibration
 from tracrl.report.results import nearest_preset
 from tracrl.tasks.table import all_tasks
+from tracrl.train.directory import RunDirectory
 from tracrl.train.finished import RunMetadata, read_metadata
 
 PICTURES = {"estimates.png": "Estimated return and cost with their intervals", "scores.png": "Played episodes"}
@@ -52,6 +54,7 @@ def _lines(run: RunMetadata, known: Known, out: Path) -> Iterator[str]:
             yield f"![{about}]({_link(run.path / name, out)})"
             yield ""
     yield from _basis(known)
+    yield from _calibrated(run)
     yield "## Data"
     yield ""
     yield from _data(run, known)
@@ -150,6 +153,29 @@ def _basis(known: Known) -> Iterator[str]:
             f"{scores.protocol.seed} for each policy. It holds for this environment."
         )
         yield ""
+
+
+def _calibrated(run: RunMetadata) -> Iterator[str]:
+    """Other policies of the same training, where a limit was to be used up."""
+    directory = RunDirectory(run.path)
+    if not directory.calibration.exists():
+        return
+    found = Calibration.load(directory)
+    yield "## Calibrated policies"
+    yield ""
+    yield (
+        f"In `{directory.calibrated.name}`, for each limit the same network at another one, so that the limit is used: "
+        "what is said above is not about them. Return and cost are estimated."
+    )
+    yield ""
+    yield f"| {' | '.join(('limit', 'seed', *HEADS))} |"
+    yield f"|{'---:|' * (2 + len(HEADS))}"
+    for choice in found.choices:
+        yield f"| {' | '.join((f'{choice.limit:g}', str(choice.seed), *choice.in_words()))} |"
+    yield ""
+    for sentence in found.basis:
+        yield f"- {_text(sentence)}"
+    yield ""
 
 
 def _data(run: RunMetadata, known: Known) -> Iterator[str]:

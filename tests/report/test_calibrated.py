@@ -1,0 +1,75 @@
+"""Calibrated policies in tables, on the page and on the card."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.ope.test_inner_limits import estimated, policy
+from tests.study.made_up import write_run
+from tracrl.errors import TracrlError
+from tracrl.ope.inner_limits import Calibration, calibrate, candidates
+from tracrl.report.build import make_report
+from tracrl.report.card import write_card
+from tracrl.train.directory import RunDirectory
+
+
+def calibrated_run(folder: Path) -> Path:
+    """A run whose policy for a limit of 20 may act at 36 by one seed, and whose other seed is shown nowhere."""
+    run = write_run(folder, limits=(10, 20), seeds=(0, 10))
+    tried = candidates(policy(), [20])
+    calibrate(tried, estimated(tried.stacks["trac-any"], (0.5, 200.0), error=9.0), [20]).save(RunDirectory(run))
+    return run
+
+
+def test_inner_limits_are_told_in_the_report(tmp_path: Path) -> None:
+    calibrated_run(tmp_path)
+    said = io.StringIO()
+    page = make_report([tmp_path], None, Console(file=said, width=200), figures=False).read_text()
+    text = (tmp_path / "report" / "tables" / "calibrated.txt").read_text()
+    lines = {line.split("  ")[0]: line.split() for line in text.splitlines()}
+    shown, not_shown = (lines[f"BallRun, TraC, limit 20, seed {seed}"][6:] for seed in (0, 10))
+    assert shown == ["16", "–", "8.0", "19.5", "16.0", "yes"]
+    assert not_shown[:5] == ["0", "–", "0.0", "11.5", "0.0"]
+    for where in (page, text, " ".join(said.getvalue().split())):
+        for sentence in ("chosen from the log alone", "with 90% confidence", "One note.", "Assumed: "):
+            assert sentence in where
+
+
+def test_inner_limits_are_told_on_the_card(tmp_path: Path) -> None:
+    run = calibrated_run(tmp_path)
+    card = write_card(run).read_text()
+    assert "| 20 | 0 | 16 | – | 8.0 | 19.5 | 16.0 | yes |" in card
+    assert "what is said above is not about them" in card
+    assert "Assumed: " in card[card.index("## Calibrated policies") : card.index("## Data")]
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    run = RunDirectory(calibrated_run(tmp_path))
+    found = Calibration.load(run)
+    before = run.calibration.read_text(), run.calibrated.read_bytes()
+    found.save(run)
+    assert (run.calibration.read_text(), run.calibrated.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"choices": []}, "is of other policies"),
+        ({"choices": [{}]}, "holds no calibration"),
+        ({"notes": 1}, "holds no"),
+    ],
+)
+def test_a_calibration_that_was_edited_is_said(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:
+    run = RunDirectory(calibrated_run(tmp_path))
+    run.calibration.write_text(json.dumps(json.loads(run.calibration.read_text()) | changes))
+    with pytest.raises(TracrlError, match=sentence):
+        write_card(run.path)
+    said = io.StringIO()
+    make_report([tmp_path], None, Console(file=said), figures=False)
+    assert sentence in " ".join(said.getvalue().split())
+    assert not (tmp_path / "report" / "tables" / "calibrated.txt").exists()

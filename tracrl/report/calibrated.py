@@ -1,0 +1,48 @@
+"""Policies for every limit that were calibrated: which inner limits the log chose, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tracrl.errors import TracrlError
+from tracrl.ope.inner_limits import HEADS, TITLE, Calibration
+from tracrl.report.grid import Entry, Grid, Line
+from tracrl.report.results import Result
+from tracrl.train.directory import RunDirectory
+
+
+def calibrated_of(results: Sequence[Result]) -> tuple[dict[Path, Calibration], list[str]]:
+    """By the directory of each run that keeps a calibration; and what cannot be read of them."""
+    found, problems = {}, []
+    for path in dict.fromkeys(result.stack.path for result in results):
+        if not RunDirectory(path).calibration.exists():
+            continue
+        try:
+            found[path] = Calibration.load(RunDirectory(path))
+        except TracrlError as error:
+            problems.append(str(error))
+    return found, problems
+
+
+def calibrated_grid(results: Sequence[Result], calibrated: Mapping[Path, Calibration]) -> Grid:
+    """A row for each wanted limit and seed. Numbers are as they are, as the limit is."""
+    titles = {result.stack.path: f"{result.stack.task}, {result.stack.title}" for result in results}
+    lines = [
+        Line(f"{titles[path]}, limit {choice.limit:g}, seed {choice.seed}", tuple(map(Entry, choice.in_words())))
+        for path, calibration in calibrated.items()
+        for choice in calibration.choices
+    ]
+    basis = dict.fromkeys(sentence for calibration in calibrated.values() for sentence in calibration.basis)
+    return Grid(
+        title=TITLE,
+        caption=(
+            "Calibrated policies (calibrated.safetensors) are not those that the other tables are about. Return and "
+            "cost are estimated, and in their own units; shown: the bound of the cost is within the limit.",
+            *basis,
+        ),
+        corner="policy",
+        heads=HEADS,
+        lines=tuple(lines),
+        marked=False,
+    )
