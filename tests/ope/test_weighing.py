@@ -65,6 +65,29 @@ def test_a_policy_that_fitted_q_evaluation_does_not_know_is_the_models() -> None
     assert cost_of(found) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-6))
 
 
+@pytest.mark.parametrize("nothing", [np.nan, np.inf])
+def test_a_kind_of_members_that_says_no_number_counts_for_nothing(nothing: float) -> None:
+    """Of two kinds one is right; the other has left all numbers, for the policy or along held-out episodes."""
+    alone = opinions(LOGGED, LOGGED[::-1], 20.0, 10.0)
+    for of_policy, of_episodes in ((nothing, 0.0), (0.0, nothing)):
+        broken = replace(
+            alone,
+            played=np.concatenate([alone.played, alone.played + of_policy]),
+            retraced=np.concatenate([alone.retraced, alone.retraced + of_episodes]),
+            ood_shares=np.concatenate([alone.ood_shares, alone.ood_shares + of_policy]),
+        )
+        assert broken.among[:, 0, 1].tolist() == [1.0, 0.0]
+        assert cost_of(broken) == cost_of(alone)
+        assert broken.out_of_data.tolist() == [0.0]
+
+
+def test_where_no_opinion_is_a_number_nothing_is_shown() -> None:
+    nobody = opinions(np.full(30, np.nan), LOGGED, float("nan"), 10.0)
+    assert nobody.weight[0, 1] == 0.0
+    assert cost_of(nobody)[0] == pytest.approx(10.0)
+    assert nobody.out_of_data.tolist() == [1.0], "no model says that the policy stays within the data"
+
+
 def test_what_is_off_on_average_is_half_taken_off_and_half_error() -> None:
     estimate, error = cost_of(opinions(LOGGED + 4, LOGGED + 4, 14.0, 14.0))
     assert estimate == pytest.approx(12.0)

@@ -48,18 +48,21 @@ class Opinions:
 
         A kind that brings held-out episodes back clearly worse than another counts for nothing: on one task members
         that see what was before drift away, on another they are the better ones. The others count alike. By how much
-        one is the better with logged actions does not tell which is right about a policy's own.
+        one is the better with logged actions does not tell which is right about a policy's own. Nor does a kind count
+        that says anything that is no number; where none is left, no share is 1.
         """
         square = np.square(self.told_by_kinds - self.logged).mean(axis=2)
-        usable = square <= CLEARLY * square.min(axis=0)
-        shares: Floats = usable / usable.sum(axis=0)
+        square = np.where(np.isfinite(self.of_kinds), np.nan_to_num(square, nan=np.inf), np.inf)
+        usable = np.isfinite(square) & (square <= CLEARLY * square.min(axis=0))
+        shares: Floats = usable / np.maximum(usable.sum(axis=0), 1)
         return shares
 
     @cached_property
     def weights(self) -> Floats:
         """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together:
         those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square."""
-        model = (self.among[:, :, None] * self.told_by_kinds).sum(axis=0)
+        model = (self.among[:, :, None] * _known(self.told_by_kinds)).sum(axis=0)
+        model = np.where(self.among.sum(axis=0)[:, None] > 0, model, np.nan)
         fitted, played = best_weights(np.stack([self.foretold.mean(axis=0), model]) - self.logged)
         return np.concatenate([fitted[None], played * self.among])
 
@@ -71,14 +74,16 @@ class Opinions:
 
     @property
     def out_of_data(self) -> Floats:
-        """(policies,): the share of their steps in the model, where those kinds lead that count for costs"""
-        share: Floats = (self.among[:, :, 1] * self.ood_shares).sum(axis=0)
+        """(policies,): the share of their steps in the model, where those kinds lead that count for costs; 1 where none
+        does"""
+        among = self.among[:, :, 1]
+        share: Floats = np.where(among.sum(axis=0) > 0, (among * _known(self.ood_shares)).sum(axis=0), 1.0)
         return share
 
     @cached_property
     def together(self) -> Floats:
         """(policies, episodes, 2): what all, so weighed, foretell for the held-out episodes"""
-        told = np.stack([np.nan_to_num(tests.mean(axis=0)) for _, tests in self._parts])
+        told = np.stack([_known(tests.mean(axis=0)) for _, tests in self._parts])
         all_of_it: Floats = (self.weights[:, :, None] * told).sum(axis=0)
         return all_of_it
 
@@ -116,7 +121,7 @@ class Opinions:
         episodes of about the same return or cost. What remains of that is error, and half of what differs from episode
         to episode: an estimate is a mean of episodes, but those of one policy are alike.
         """
-        votes = [np.nan_to_num(part) for part, _ in self._parts]
+        votes = [_known(part) for part, _ in self._parts]
         shares = [
             np.repeat(weight[None] / len(part), len(part), axis=0)
             for weight, part in zip(self.weights, votes, strict=True)
@@ -137,7 +142,7 @@ class Opinions:
         # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
         # states too, many of which a policy may never get to.
         both = np.minimum(self.out_of_data, self.ood_in_log)[:, None]
-        ood = (self.weights[1:] * self.ood_shares[:, :, None]).sum(axis=0) + self.weights[0] * both
+        ood = (self.weights[1:] * _known(self.ood_shares)[:, :, None]).sum(axis=0) + self.weights[0] * both
         error = np.hypot(np.sqrt(variance), ood * self.anything)
         estimate[:, 1] = np.maximum(estimate[:, 1], 0.0)
         cost, doubt = estimate[:, 1], error[:, 1]
@@ -213,6 +218,11 @@ def middle_half(votes: Floats, shares: Floats) -> Floats:
     inside = np.clip(np.minimum(upto, 0.75) - np.maximum(upto - shares, 0.25), 0, None)
     mean: Floats = (inside * votes).sum(axis=0) / inside.sum(axis=0)
     return mean
+
+
+def _known(values: Floats) -> Floats:
+    """0 where there is no number; such parts have no weight."""
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _variance(opinions: Floats) -> Floats:
