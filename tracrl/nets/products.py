@@ -13,11 +13,15 @@ NARROW = 16
 """columns of a matrix that libraries multiply slowly unless it lies on its side"""
 FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
 """oneDNN's x Wᵀ + b with an activation, which is not part of torch's promises"""
+FUSED_KINDS = {torch.float32}
+"""of numbers that it takes here: bfloat16 needs AVX-512, or what comes after it"""
+if FUSED is not None and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    FUSED_KINDS.add(torch.bfloat16)
 
 
 def layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    """activation(x W + b): product, bias and activation in one pass where oneDNN is there."""
-    if FUSED is not None:
+    """activation(x W + b): product, bias and activation in one pass where oneDNN has it."""
+    if FUSED is not None and x.dtype in FUSED_KINDS:
         return FUSED(x, weight.t(), None if bias is None else bias[0], activation, [], "")
     result = torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
     return result.relu_() if activation == "relu" else result.tanh_() if activation == "tanh" else result
