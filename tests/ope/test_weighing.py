@@ -81,11 +81,14 @@ def test_a_kind_of_members_that_says_no_number_counts_for_nothing(nothing: float
         assert broken.out_of_data.tolist() == [0.0]
 
 
-def test_where_no_opinion_is_a_number_nothing_is_shown() -> None:
-    nobody = opinions(np.full(30, np.nan), LOGGED, float("nan"), 10.0)
-    assert nobody.weight[0, 1] == 0.0
-    assert cost_of(nobody)[0] == pytest.approx(10.0)
-    assert nobody.out_of_data.tolist() == [1.0], "no model says that the policy stays within the data"
+@pytest.mark.parametrize("nothing", [np.nan, np.inf])
+def test_where_the_model_says_no_number_all_steps_count_as_out_of_the_data(nothing: float) -> None:
+    """So no gate passes, whatever fitted Q evaluation says."""
+    found = opinions(np.full(30, nothing), LOGGED, nothing, 10.0)
+    assert found.among[:, 0, 1].tolist() == [0.0]
+    assert found.weight[0, 1] == 0.0
+    assert cost_of(found)[0] == pytest.approx(10.0)
+    assert found.out_of_data.tolist() == [1.0]
 
 
 def test_what_is_off_on_average_is_half_taken_off_and_half_error() -> None:

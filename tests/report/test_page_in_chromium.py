@@ -218,6 +218,12 @@ def test_with_the_keyboard_alone(desk: Chromium) -> None:
     desk.until("!document.getElementById('detail').open")
 
 
+def test_the_table_need_not_be_scrolled_sideways(desk: Chromium) -> None:
+    for width in (1100, 1200, 1300, 1440):
+        desk.resize(width, 900)
+        assert desk.js("(t => t.scrollWidth <= t.clientWidth)(document.getElementById('table'))"), width
+
+
 def test_on_a_phone_it_fits_and_can_be_touched(phone: Chromium) -> None:
     assert phone.js("document.documentElement.scrollWidth") == 360
     assert phone.js("document.querySelector('#table').scrollWidth <= document.querySelector('#table').clientWidth")

@@ -13,10 +13,9 @@ NARROW = 16
 """columns of a matrix that libraries multiply slowly unless it lies on its side"""
 FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
 """oneDNN's x Wᵀ + b with an activation, which is not part of torch's promises"""
-FUSED_KINDS = {torch.float32}
-"""of numbers that it takes here: bfloat16 needs AVX-512, or what comes after it"""
-if FUSED is not None and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-    FUSED_KINDS.add(torch.bfloat16)
+_TAKES_BF16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+FUSED_KINDS = {torch.float32, torch.bfloat16} if _TAKES_BF16 is not None and _TAKES_BF16() else {torch.float32}
+"""of numbers that it takes on this processor: bfloat16 needs AVX-512, or what came after it"""
 
 
 def layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:

@@ -49,10 +49,10 @@ class Opinions:
         A kind that brings held-out episodes back clearly worse than another counts for nothing: on one task members
         that see what was before drift away, on another they are the better ones. The others count alike. By how much
         one is the better with logged actions does not tell which is right about a policy's own. Nor does a kind count
-        that says anything that is no number; where none is left, no share is 1.
+        that says anything that is no number; where none is left, all shares are 0.
         """
         square = np.square(self.told_by_kinds - self.logged).mean(axis=2)
-        square = np.where(np.isfinite(self.of_kinds), np.nan_to_num(square, nan=np.inf), np.inf)
+        square = np.where(np.isfinite(self.of_kinds) & np.isfinite(square), square, np.inf)
         usable = np.isfinite(square) & (square <= CLEARLY * square.min(axis=0))
         shares: Floats = usable / np.maximum(usable.sum(axis=0), 1)
         return shares
