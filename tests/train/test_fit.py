@@ -658,9 +658,10 @@ def test_a_simulator_process_that_dies_is_replaced_once_then_the_training_is_kep
 
 
 def test_the_run_directory_says_where_and_in_which_precision_it_was_trained(
-    small_data: Episodes, tmp_path: Path
+    small_data: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     with pytest.raises(Interrupted):
         fit(SMALL, small_data, limits=LIMITS, out=out, device="cpu", progress=StopAt(5))
     config = RunDirectory(out).read_config()
