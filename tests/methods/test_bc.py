@@ -7,7 +7,7 @@ import torch
 from tests.methods.resuming import assert_goes_on_exactly
 from tracrl.data.episodes import Episodes
 from tracrl.errors import TracrlError
-from tracrl.methods import bc
+from tracrl.methods import prepared
 from tracrl.methods.bc import BCAll, BCSafe
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.methods.sampling import RowSampler
@@ -102,10 +102,10 @@ def test_without_compiled_passes_autograd_learns_the_same(
     method, runs = BCSafe(batch_size=300, hidden=(16, 8)), [RunSpec(3.0, 0), RunSpec(5.0, 1)]
     compiled, plain = (method.learner(small_data, runs, Compute()) for _ in range(2))
     losses = [compiled.update()["loss"] for _ in range(5)]
-    monkeypatch.setattr(bc, "compiled_passes", lambda _: None)
+    monkeypatch.setattr(prepared, "compiled_passes", lambda _: None)
     for loss in losses:
         assert torch.allclose(loss, plain.update()["loss"], rtol=1e-4)
-    assert compiled.regression is not None
-    assert plain.regression is None
+    assert compiled.prepared is not None
+    assert plain.prepared is None
     for name, tensor in compiled.state_dict().items():
         assert torch.allclose(tensor, plain.state_dict()[name], atol=1e-4), name

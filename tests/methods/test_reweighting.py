@@ -12,7 +12,7 @@ from tests.conftest import make_small_data
 from tests.methods.resuming import assert_goes_on_exactly
 from tests.methods.test_transitions import three_episodes
 from tracrl.data.episodes import Episodes
-from tracrl.methods import coptidice
+from tracrl.methods import prepared
 from tracrl.methods.coptidice import COptiDICE, COptiDICELearner
 from tracrl.methods.method import Compute, RunSpec
 from tracrl.nets import blocks
@@ -36,10 +36,10 @@ def both_ways(
     """A learner in compiled passes, one without, and the metrics of their updates, side by side."""
     compiled, plain = (learner_of(method, **how) for _ in range(2))
     found = [compiled.update() for _ in range(updates)]
-    monkeypatch.setattr(coptidice, "compiled_passes", lambda _: None)
+    monkeypatch.setattr(prepared, "compiled_passes", lambda _: None)
     expected = [plain.update() for _ in range(updates)]
-    assert compiled.reweighting is not None
-    assert plain.reweighting is None
+    assert compiled.prepared is not None
+    assert plain.prepared is None
     return compiled, plain, list(zip(found, expected, strict=True))
 
 
@@ -94,7 +94,7 @@ def test_spreads_beyond_their_range_are_not_moved(monkeypatch: pytest.MonkeyPatc
         bias = learner.actor.network.layers[-1].bias.data
         bias[0, 0, 2], bias[0, 0, 3] = -30.0, 30.0
     learners[0].update()
-    monkeypatch.setattr(coptidice, "compiled_passes", lambda _: None)
+    monkeypatch.setattr(prepared, "compiled_passes", lambda _: None)
     learners[1].update()
     found, expected = (learner.actor_adam.moments()[0][-1] for learner in learners)
     assert found[0, 0, 2:].tolist() == expected[0, 0, 2:].tolist() == [0.0, 0.0]
@@ -119,4 +119,4 @@ def test_what_is_not_a_number_is_seen_in_the_losses(network: str, seen_in: str, 
 def test_the_reference_form_is_autograds() -> None:
     learner = learner_of(COptiDICE(**SIZES, reference_quirks=True))
     learner.update()
-    assert learner.reweighting is None
+    assert learner.prepared is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,9 +15,10 @@ from torch import Tensor
 from tracrl.data.episodes import Episodes
 from tracrl.data.partition import is_safe
 from tracrl.errors import TracrlError
-from tracrl.methods.method import Compute, Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Method, RunSpec
+from tracrl.methods.prepared import PreparedLearner, PreparedUpdate
 from tracrl.methods.sampling import RowSampler
-from tracrl.nets.passes import Draws, compiled_passes
+from tracrl.nets.passes import Draws
 from tracrl.nets.regression import Regression
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
@@ -90,7 +91,7 @@ class BCSafe(Cloning):
         return safe
 
 
-class CloningLearner(Learner):
+class CloningLearner(PreparedLearner):
     """Regression of the logged actions: the loss is E‖π(s) − a‖² / action size."""
 
     compiled = ("loss",)
@@ -105,24 +106,19 @@ class CloningLearner(Learner):
         sizes = (data.observation_size, *method.hidden, data.action_size)
         self.network = StackedMLP(generators([run.seed for run in runs]), sizes, output=torch.tanh).to(device)
         self.adam = StackedAdam(list(self.network.parameters()))
-        self.regression: Regression | None = None
-        """on a CPU with compiled passes, from the first update on"""
 
-    def learn_in_precision(self) -> dict[str, Tensor]:
-        if self.compute.device.type != "cpu" or compiled_passes(self.compute.bf16) is None:
-            return super().learn_in_precision()
-        if self.regression is None:
-            self.regression = Regression(
-                self.network,
-                self.adam,
-                self.observations,
-                self.actions,
-                self.draws(),
-                batch=self.batch_size,
-                lr=self.lr,
-                bf16=self.compute.bf16,
-            )
-        return {"loss": self.regression.update()}
+    def put_together(self) -> PreparedUpdate:
+        regression = Regression(
+            self.network,
+            self.adam,
+            self.observations,
+            self.actions,
+            self.draws(),
+            batch=self.batch_size,
+            lr=self.lr,
+            bf16=self.compute.bf16,
+        )
+        return lambda: {"loss": regression.update()}
 
     def learn(self) -> dict[str, Tensor]:
         loss = self.loss()
@@ -136,12 +132,8 @@ class CloningLearner(Learner):
 
     def draws(self) -> list[Draws]:
         """For compiled passes: how each run draws its batches, the same as in :meth:`loss`."""
-        clock = self.clock.numpy()
-        return [Draws(run.seed, clock, BATCH_STREAM, *self.sampler.pieces(i)) for i, run in enumerate(self.runs)]
-
-    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
-        self.regression = None  # it knows the weights in bfloat16 as they were
-        super().restore(state, step)
+        runs = range(len(self.runs))
+        return [Draws(*self.drawing(run), BATCH_STREAM, *self.sampler.pieces(run)) for run in runs]
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.network.weights())

@@ -24,26 +24,23 @@ that happen to be in the batch, each weighing 1 / their share.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from tracrl.data.episodes import Episodes
-from tracrl.methods.method import Compute, Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Method, RunSpec
+from tracrl.methods.prepared import PreparedLearner, PreparedUpdate
 from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.actor import SquashedGaussian, log_prob
-from tracrl.nets.passes import compiled_passes
 from tracrl.nets.stacked import StackedAdam, StackedMLP, generators
 from tracrl.policies.base import Policy
 from tracrl.policies.mlp import MLPPolicy
 from tracrl.settings import BatchSize, Discount, Hidden, LearningRate, Positive, Range, Updates, Weight
-
-if TYPE_CHECKING:
-    from tracrl.methods.reweighting import Reweighting
 
 BATCH, FIRST, STATE_NOISE, ACTION_NOISE = range(4)  # streams of random numbers
 FIRST_STATES = 64  # drawn for a batch; its transitions share them in turn
@@ -133,7 +130,7 @@ class Scalars(nn.Module):
         return softplus(self.raw_tau)
 
 
-class COptiDICELearner(Learner):
+class COptiDICELearner(PreparedLearner):
     """The stack in training."""
 
     compiled = ("draw", "value_loss", "scalar_loss", "actor_loss")
@@ -158,18 +155,12 @@ class COptiDICELearner(Learner):
         self.value_adam = StackedAdam([*self.nu.parameters(), *self.chi.parameters()])
         self.scalar_adam = StackedAdam(list(self.scalars.parameters()))
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
-        self.reweighting: Reweighting | None = None
-        """on a CPU with compiled passes, from the first update on"""
+        self.plain = method.reference_quirks
 
-    def learn_in_precision(self) -> dict[str, Tensor]:
-        plain = self.compute.device.type != "cpu" or compiled_passes(self.compute.bf16) is None
-        if plain or self.method.reference_quirks:
-            return super().learn_in_precision()
-        if self.reweighting is None:
-            from tracrl.methods.reweighting import Reweighting  # which knows this learner
+    def put_together(self) -> PreparedUpdate:
+        from tracrl.methods.reweighting import Reweighting  # which knows this learner
 
-            self.reweighting = Reweighting(self)
-        return self.reweighting.update()
+        return Reweighting(self).update
 
     def learn(self) -> dict[str, Tensor]:
         method = self.method
@@ -251,10 +242,6 @@ class COptiDICELearner(Learner):
         mean, log_std = self.actor(states)
         centre = mean if self.method.reference_quirks else torch.tanh(mean)
         return -(w * log_prob(centre, log_std, actions).sum(-1)).mean(1)
-
-    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
-        self.reweighting = None  # it knows the weights in bfloat16 as they were
-        super().restore(state, step)
 
     def policy(self) -> Policy:
         return MLPPolicy.from_layers(self.metadata, self.actor.mean_layers())

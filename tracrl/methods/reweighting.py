@@ -1,8 +1,7 @@
 """COptiDICE's update on a CPU: the large products by torch, all between them in compiled passes.
 
-As calls of torch and of autograd an update of a run is some hundreds, each of a few microseconds in which one thread
-waits for the other. Here they wait twice: when each has taken its rows through ν and χ, and one pass over the batch
-turns the values into slopes; and when each has taken these back, and its rows of the policy's batch there and back.
+Threads wait for each other twice: when each has taken its rows through ν and χ, and one pass over the batch turns the
+values into slopes; and when each has taken these back, and its rows of the policy's batch there and back.
 What is computed, and why, is said in :mod:`tracrl.methods.coptidice`.
 """
 
@@ -18,13 +17,9 @@ from torch import Tensor
 
 from tracrl.methods.coptidice import FIRST_STATES, COptiDICELearner
 from tracrl.methods.reweighting_passes import FOUND, compiled_reweighting
-from tracrl.nets.blocks import shares, side_by_side
+from tracrl.nets.blocks import Blocks, numbered, shares, side_by_side
 from tracrl.nets.products import array, numbers
 from tracrl.nets.unrolled import Calls, Room, Unrolled, call, step_of
-
-Blocks = list[tuple[int, slice]]
-"""of rows, counted through over all threads"""
-
 
 class OfRun(NamedTuple):
     """What an update of a run calls, one after the other."""
@@ -99,7 +94,7 @@ class Reweighting:
         places = self.states, self.rows, self.rewards, self.costs, self.more
         pieces = data.sampler.pieces(run)
         return partial(
-            self.passes.draw, *self.seed(run), *pieces, *map(array, tables), self.method.gamma, *map(array, places)
+            self.passes.draw, *self.learner.drawing(run), *pieces, *map(array, tables), self.method.gamma, *map(array, places)
         )
 
     def there(self, run: int) -> list[tuple[Calls]]:
@@ -132,7 +127,7 @@ class Reweighting:
         data, room = self.learner.transitions, self.room.part(rows)
         cloned, loss = array(self.cloned[rows]), numbers(self.actor_losses[run, block])
         tables = data.observations, data.actions, self.learner.state_noise, self.learner.action_noise
-        drawn = *self.seed(run), array(self.rows), rows.start, *map(array, tables)
+        drawn = *self.learner.drawing(run), array(self.rows), rows.start, *map(array, tables)
         return [
             partial(self.passes.noisy, *drawn, array(room.x), cloned),
             *self.actor.there(room, run),
@@ -155,12 +150,3 @@ class Reweighting:
     def scalars(self, run: int) -> list[Any]:
         """λ and τ before the softplus."""
         return [numbers(p.detach()[run : run + 1]) for p in self.learner.scalars.parameters()]
-
-    def seed(self, run: int) -> tuple[int, Any]:
-        """What a run's random numbers follow from: its seed, and the clock where it lies."""
-        return self.learner.runs[run].seed, self.learner.clock.numpy()
-
-
-def numbered(cut: Sequence[Sequence[slice]]) -> list[Blocks]:
-    count = itertools.count()
-    return [[(next(count), rows) for rows in blocks] for blocks in cut]

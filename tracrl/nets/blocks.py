@@ -29,6 +29,8 @@ FEWEST_ROWS = 128
 FEW = 8
 """outputs of a last layer for which compiled passes are faster than products in bfloat16"""
 
+Blocks = list[tuple[int, slice]]
+"""of rows that a thread takes, counted through over all threads"""
 Done = TypeVar("Done")
 
 
@@ -178,6 +180,11 @@ def shares(rows: int, threads: int) -> list[list[slice]]:
     found = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
     each = -(-len(found) // threads)
     return [found[i : i + each] for i in range(0, len(found), each)]
+
+
+def numbered(cut: Sequence[Sequence[slice]]) -> list[Blocks]:
+    count = itertools.count()
+    return [[(next(count), rows) for rows in blocks] for blocks in cut]
 
 
 def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]) -> list[Done]:
