@@ -8,39 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import make_small_data
+from tests.methods.both_ways import assert_gradients_agree, assert_updates_agree, both_ways, learner_of
 from tests.methods.resuming import assert_goes_on_exactly
 from tests.methods.test_transitions import three_episodes
-from tracrl.data.episodes import Episodes
 from tracrl.methods import prepared
-from tracrl.methods.coptidice import COptiDICE, COptiDICELearner
-from tracrl.methods.method import Compute, RunSpec
+from tracrl.methods.coptidice import COptiDICE
 from tracrl.nets import blocks
 
-RUNS = [RunSpec(2.0, 3), RunSpec(6.0, 2**63 - 1)]
 SIZES: dict[str, Any] = {"batch_size": 300, "hidden": (16, 8), "lr": 1e-3, "scalar_lr": 1e-2}
-
-
-def learner_of(
-    method: COptiDICE, data: Episodes | None = None, *, threads: int = 1, bf16: bool = False
-) -> COptiDICELearner:
-    learner = method.learner(make_small_data() if data is None else data, RUNS, Compute(bf16=bf16))
-    for network in (learner.nu, learner.chi, learner.actor.network):
-        network.threads = threads
-    return learner
-
-
-def both_ways(
-    monkeypatch: pytest.MonkeyPatch, method: COptiDICE, updates: int, **how: Any
-) -> tuple[COptiDICELearner, COptiDICELearner, list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]]]:
-    """A learner in compiled passes, one without, and the metrics of their updates, side by side."""
-    compiled, plain = (learner_of(method, **how) for _ in range(2))
-    found = [compiled.update() for _ in range(updates)]
-    monkeypatch.setattr(prepared, "compiled_passes", lambda _: None)
-    expected = [plain.update() for _ in range(updates)]
-    assert compiled.prepared is not None
-    assert plain.prepared is None
-    return compiled, plain, list(zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -58,22 +33,13 @@ def test_updates_are_those_of_autograd(
     changes: dict[str, Any], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "ROWS", 128)  # so that there are several blocks, the last of them smaller
-    compiled, plain, metrics = both_ways(monkeypatch, COptiDICE(**{**SIZES, **changes}), 4, **how)
-    for found, expected in metrics:
-        assert found.keys() == expected.keys()
-        for name, values in expected.items():
-            assert torch.allclose(found[name], values, rtol=1e-4, atol=1e-5), name
-    for name, tensor in plain.state_dict().items():
-        assert torch.allclose(compiled.state_dict()[name], tensor, rtol=1e-3, atol=3e-5), name
+    assert_updates_agree(monkeypatch, COptiDICE(**{**SIZES, **changes}), 4, **how)
 
 
 def test_gradients_are_those_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one update Adam's first moments are a tenth of them."""
     compiled, plain, _ = both_ways(monkeypatch, COptiDICE(**SIZES), 1)
-    for name in ("value_adam", "scalar_adam", "actor_adam"):
-        moments = zip(getattr(compiled, name).moments()[0], getattr(plain, name).moments()[0], strict=True)
-        for found, expected in moments:
-            assert (found - expected).norm() < 1e-4 * expected.norm(), name  # ε − kl is the rest of two near numbers
+    # ε − kl is the rest of two near numbers.
+    assert_gradients_agree(compiled, plain, ("value_adam", "scalar_adam", "actor_adam"), 1e-4)
 
 
 def test_products_in_bfloat16_stay_near(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,10 +47,7 @@ def test_products_in_bfloat16_stay_near(monkeypatch: pytest.MonkeyPatch) -> None
     compiled, plain, ((found, expected),) = both_ways(monkeypatch, COptiDICE(**SIZES), 1, bf16=True)
     for name, values in expected.items():
         assert torch.allclose(found[name], values, rtol=1e-2, atol=1e-3), name
-    for name in ("value_adam", "actor_adam"):
-        moments = zip(getattr(compiled, name).moments()[0], getattr(plain, name).moments()[0], strict=True)
-        for moment, other in moments:
-            assert (moment - other).norm() < 0.1 * other.norm(), name
+    assert_gradients_agree(compiled, plain, ("value_adam", "actor_adam"), 0.1)
 
 
 def test_spreads_beyond_their_range_are_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from tracrl.data.episodes import Episodes
-from tracrl.methods.method import Compute, Learner, Method, RunSpec
+from tracrl.methods.method import Compute, Method, RunSpec
+from tracrl.methods.prepared import PreparedLearner, PreparedUpdate
 from tracrl.methods.transitions import Batch, Transitions, thresholds
 from tracrl.nets.actor import SquashedGaussian
 from tracrl.nets.critics import Critics, frozen_copy, polyak_update, regression_loss
@@ -56,7 +57,7 @@ class CPQ(Method):
     has_bf16: ClassVar[bool] = True
     bf16_by_itself: ClassVar[bool] = True
     networks: ClassVar[int] = 34
-    outputs_held: ClassVar[float] = 11.5
+    outputs_held: ClassVar[float] = 17.0
     metrics: ClassVar = (
         "loss",
         "cost_value",
@@ -114,9 +115,14 @@ class CPQ(Method):
         return CPQLearner(self, data, runs, compute)
 
 
+def looked_at(actions: int) -> int:
+    """How many of so many actions may count as out of distribution."""
+    return max(1, round(OOD_SHARE * actions))
+
+
 def most_ood(divergences: Tensor) -> Tensor:
     """(R, n) → (R, n / 4): where the largest divergences of each run are."""
-    return divergences.topk(max(1, round(OOD_SHARE * divergences.shape[1])), dim=1).indices
+    return divergences.topk(looked_at(divergences.shape[1]), dim=1).indices
 
 
 def ood_mean(values: Tensor, ood: Tensor) -> Tensor:
@@ -124,7 +130,7 @@ def ood_mean(values: Tensor, ood: Tensor) -> Tensor:
     return (values * ood).sum(1) / ood.sum(1).clamp(min=1)
 
 
-class CPQLearner(Learner):
+class CPQLearner(PreparedLearner):
     """The stack in training."""
 
     compiled = ("draw", "vae_loss", "critic_loss", "adjust_alpha", "actor_loss")
@@ -146,6 +152,12 @@ class CPQLearner(Learner):
         self.critic_adam = StackedAdam(list(self.critics.parameters()))
         self.vae_adam = StackedAdam(list(self.vae.parameters()))
         self.register_buffer("log_alpha", torch.zeros(len(runs), device=device))
+        self.plain = method.reference_quirks
+
+    def put_together(self) -> PreparedUpdate:
+        from tracrl.methods.cpq_unrolled import UnrolledCPQ  # which knows this learner
+
+        return UnrolledCPQ(self).update
 
     def learn(self) -> dict[str, Tensor]:
         method = self.method

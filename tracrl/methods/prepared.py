@@ -2,7 +2,8 @@
 
 As calls of torch and of autograd an update of a run is some hundreds, each of a few microseconds in which one thread
 waits for the other. Prepared, the large products are torch's and all between them is in compiled passes
-(:mod:`tracrl.nets.unrolled`). Where these are not there, and on a GPU, :meth:`Learner.learn` says the same in a few lines.
+(:mod:`tracrl.nets.unrolled`). Where these are not there, and on a GPU, :meth:`Learner.learn` does the
+same.
 """
 
 from __future__ import annotations

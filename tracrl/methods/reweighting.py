@@ -8,7 +8,7 @@ What is computed, and why, is said in :mod:`tracrl.methods.coptidice`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from tracrl.methods.coptidice import FIRST_STATES, COptiDICELearner
 from tracrl.methods.reweighting_passes import FOUND, compiled_reweighting
 from tracrl.nets.blocks import Blocks, numbered, shares, side_by_side
 from tracrl.nets.products import array, numbers
-from tracrl.nets.unrolled import Calls, Room, Unrolled, call, step_of
+from tracrl.nets.unrolled import Calls, Room, Unrolled, call, joined, step_of
+
 
 class OfRun(NamedTuple):
     """What an update of a run calls, one after the other."""
@@ -92,16 +93,14 @@ class Reweighting:
         data = self.learner.transitions
         tables = data.observations, data.rewards, data.costs, data.ends, data.first
         places = self.states, self.rows, self.rewards, self.costs, self.more
-        pieces = data.sampler.pieces(run)
-        return partial(
-            self.passes.draw, *self.learner.drawing(run), *pieces, *map(array, tables), self.method.gamma, *map(array, places)
-        )
+        drawn = *self.learner.drawing(run), *data.sampler.pieces(run), *map(array, tables)
+        return partial(self.passes.draw, *drawn, self.method.gamma, *map(array, places))
 
     def there(self, run: int) -> list[tuple[Calls]]:
         def calls(blocks: Blocks) -> Calls:
             parts = [(*critic, rows) for critic in self.critics for _, rows in blocks]
             each = (network.there(room.part(rows), run, member) for network, member, room, rows in parts)
-            return list(itertools.chain(*each))
+            return joined(each)
 
         return [(calls(blocks),) for blocks in self.cut]
 
@@ -116,7 +115,7 @@ class Reweighting:
         def calls(blocks: Blocks, actor_blocks: Blocks) -> Calls:
             parts = [(*critic, *block) for critic in self.critics for block in blocks]
             each = (network.back(room.part(rows), run, i, member) for network, member, room, i, rows in parts)
-            return list(itertools.chain(*each, *(self.cloning(run, *block) for block in actor_blocks)))
+            return joined([*each, *(self.cloning(run, *block) for block in actor_blocks)])
 
         none: Blocks = []
         both = itertools.zip_longest(self.cut, self.actor_cut, fillvalue=none)

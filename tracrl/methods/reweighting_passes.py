@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tracrl.methods.coptidice import ACTION_NOISE, BATCH, FIRST, STATE_NOISE
 from tracrl.nets import random
 from tracrl.nets.gelu import compiled_tanh
-from tracrl.nets.passes import compiled_rounding, compiled_rows
+from tracrl.nets.passes import compiled_extremes, compiled_rounding, compiled_rows
 from tracrl.nets.ranges import LOG_STD_RANGE
 
 FOUND = ("loss", "cost_bound", "multiplier", "weight")
@@ -50,7 +50,7 @@ def compiled_reweighting(bf16: bool) -> ReweightingPasses:
 
     (key, _), (below, normal) = random.compiled_draws(), random.compiled_numbers()
     (piece_of, row_at), (_, rounded), tanh = compiled_rows(), compiled_rounding(bf16), compiled_tanh()
-    lowest, highest = LOG_STD_RANGE
+    (least, _), (lowest, highest) = compiled_extremes(), LOG_STD_RANGE
     constant = 0.5 * math.log(2 * math.pi)
     compiled = numba.njit(nogil=True, error_model="numpy")
 
@@ -93,16 +93,6 @@ def compiled_reweighting(bf16: bool) -> ReweightingPasses:
     def softplus(x: Any) -> Any:
         """With its slope, as torch has them."""
         return (x, 1.0) if x > 20 else (np.log1p(np.exp(x)), 1 / (1 + np.exp(-x)))
-
-    @compiled
-    def least(values: Any, row: int) -> int:
-        """Which member's value is; one that is not a number counts as less than all."""
-        best = 0
-        for member in range(1, len(values)):
-            value = values[member, row]
-            if value < values[best, row] or np.isnan(value):
-                best = member
-        return best
 
     @compiled
     def of_least(values: Any, row: int) -> float:

@@ -55,6 +55,8 @@ class Passes(NamedTuple):
     """(values, copies, gradients, moments, squares, steps, lr, beta, beta_of_squares, eps): a step of some parameters
 
     Gradients (blocks, n) are added up. ``copies`` are the values in bfloat16; in float32 they are left alone."""
+    follow: Any
+    """(values, copies, leaders, share): some parameters go so far towards their leaders; ``copies`` as above"""
 
 
 @functools.cache
@@ -104,6 +106,28 @@ def compiled_rows() -> tuple[Any, Any]:
         return place + shift[piece_of(ends, place)]
 
     return piece_of, row_at
+
+
+@functools.cache
+def compiled_extremes() -> tuple[Any, Any]:
+    """For compiled kernels: (values (members, rows), row) → the member whose value is the least there, and the same of
+    the greatest. One that is not a number goes before all others."""
+    import numba
+    import numpy as np
+
+    def first_of(goes_before: Any) -> Any:
+        @numba.njit
+        def member(values: Any, row: Any) -> Any:
+            best = 0
+            for other in range(1, len(values)):
+                value = values[other, row]
+                if goes_before(value, values[best, row]) or np.isnan(value):
+                    best = other
+            return best
+
+        return member
+
+    return first_of(numba.njit(lambda a, b: a < b)), first_of(numba.njit(lambda a, b: a > b))
 
 
 @functools.cache
@@ -265,4 +289,14 @@ def compiled_passes(bf16: bool) -> Passes | None:
                     if bf16:
                         copy[i] = rounded(value[i])
 
-    return Passes(gather, relu, last, errors, back, slope, adam)
+    @compiled
+    def follow(values: Any, copies: Any, leaders: Any, share: float) -> None:
+        part = f32(share)
+        for which in range(len(values)):
+            value, copy, leader = values[which], copies[which], leaders[which]
+            for i in range(len(value)):
+                value[i] += part * (leader[i] - value[i])
+                if bf16:
+                    copy[i] = rounded(value[i])
+
+    return Passes(gather, relu, last, errors, back, slope, adam, follow)

@@ -26,6 +26,14 @@ def layer(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str
     return result.relu_() if activation == "relu" else result.tanh_() if activation == "tanh" else result
 
 
+def multiply(x: Tensor, weight: Tensor, out: Tensor) -> None:
+    """x W. In float32 oneDNN can be twice as fast as what torch takes by itself, even if its result is copied."""
+    if FUSED is not None and x.dtype == torch.float32 and x.numel():  # it refuses to multiply nothing
+        out.copy_(FUSED(x, weight.t(), None, "none", [], ""))
+    else:
+        torch.mm(x, weight, out=out)
+
+
 def last_layer(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> None:
     """x W + b, in float32 from the product on."""
     if x.dtype == bias.dtype:
