@@ -47,10 +47,11 @@ class CPQPasses(NamedTuple):
     divergences: Any
     """(result, found): of what the encoder says of each row"""
     lack: Any
-    """(values, count, wanted, log_alpha, found): Q_c of actions that are out of distribution is to be above what is
-    ``wanted``; ``values`` (members, rows) give their place to the slopes
+    """(values, first, chosen, wanted, log_alpha, found): Q_c of actions that are out of distribution is to be above
+    what is ``wanted``; ``values`` (members, rows) give their place to the slopes
 
-    ``found`` gets what these rows are of the loss and of the mean lack."""
+    Of all rows, of which these begin at ``first``, as many count as ``chosen`` says. ``found`` gets what these are of
+    the loss and of the mean lack."""
     gain: Any
     """(values, threshold, count, found): what the policy is to gain, by ``values`` (2, members, rows) of Q and Q_c,
     which give their place to the slopes; ``found`` gets what these rows are of the loss and of the safe share"""
@@ -194,16 +195,17 @@ def compiled_cpq(bf16: bool) -> CPQPasses:
             found[i] = divergence(result, i)
 
     @compiled
-    def lack(values: Any, count: int, wanted: float, log_alpha: Any, found: Any) -> None:
-        alpha, loss, mean = np.exp(log_alpha[0]), 0.0, 0.0
+    def lack(values: Any, first: int, chosen: Any, wanted: float, log_alpha: Any, found: Any) -> None:
+        alpha, count, loss, mean = np.exp(log_alpha[0]), chosen[0], 0.0, 0.0
         for i in range(values.shape[1]):
             costliest = greatest(values, i)
             missing = wanted - values[costliest, i]
-            mean += missing / count
-            loss += alpha * (0.0 if missing < 0 else missing) / count  # what is not a number stays so
             for k in range(len(values)):
                 values[k, i] = 0
-            values[costliest, i] = -alpha / count if missing > 0 else 0.0
+            if first + i < count:
+                mean += missing / count
+                loss += alpha * (0.0 if missing < 0 else missing) / count  # what is not a number stays so
+                values[costliest, i] = -alpha / count if missing > 0 else 0.0
         found[0], found[1] = loss, mean
 
     @compiled

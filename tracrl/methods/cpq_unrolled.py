@@ -24,6 +24,9 @@ from tracrl.nets.unrolled import Calls, Room, Unrolled, call, call_each, joined
 
 FEWEST_ROWS = 64
 """that are worth a thread of their own: they go through a dozen networks before threads wait for each other"""
+TENTHS = 10
+"""Q_c is asked about so many tenths of the actions looked at as those out of distribution fill. Libraries prepare their
+products anew for every other number of rows."""
 BELLMAN, SQUARES, DIVERGENCE, GAIN = slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)
 """where what the passes find in a block is kept"""
 
@@ -76,7 +79,8 @@ class OfRun(NamedTuple):
     vae: list[Calls]
     """moves"""
     judge: list[Calls]
-    """then actions out of distribution are chosen: :meth:`UnrolledCPQ.penalty` knows what is called for them"""
+    penalty: list[list[Calls]]
+    """for each number of tenths"""
     critics: list[Calls]
     """move, and their targets follow"""
     policy: list[Calls]
@@ -146,6 +150,8 @@ class UnrolledCPQ:
         """of each thread: blocks of candidates, and where they are in the VAE's encoder"""
         looked = looked_at(self.size * self.method.ood_actions)
         self.ood, self.ood_values = layers(looked, state + action), torch.empty(members, looked, 1)
+        self.chosen = torch.zeros(1, dtype=torch.int64)
+        """how many of these are out of distribution"""
         self.ood_rooms = [Room.of(self.ood, values, self.cost.units) for values in self.ood_values]
         self.found = torch.zeros(runs, blocks, 6)
         self.lacks = torch.zeros(runs, len(self.cut), 2)
@@ -162,7 +168,7 @@ class UnrolledCPQ:
             call_each(calls.batch)
             call_each(calls.vae)
             call_each(calls.judge)
-            call_each(self.penalty(run, self.choose()))
+            call_each(calls.penalty[self.choose(run)])
             call_each(calls.critics)
             call_each(calls.policy)
             call(calls.actor)
@@ -190,6 +196,7 @@ class UnrolledCPQ:
                 self.decoder.moves(run, *vae, first=len(self.encoder.values)),
             ),
             judge=[joined(self.judge(run, *of_thread)) for of_thread in self.judging],
+            penalty=[self.penalty(run, tenths) for tenths in range(TENTHS + 1)],
             critics=self.apart(
                 self.reward.moves(run, *critics) + of_reward.follows(self.reward, run, method.tau),
                 self.cost.moves(run, *critics, first=len(self.reward.values))
@@ -283,33 +290,33 @@ class UnrolledCPQ:
             yield self.encoder.there(part, run)
             yield [partial(self.passes.divergences, array(part.result), numbers(self.divergences)[rows])]
 
-    def choose(self) -> int:
-        """How many candidates are out of distribution; what is kept of these begins with them."""
+    def choose(self, run: int) -> int:
+        """The candidates that are out of distribution, and how many tenths of what is kept of them they fill."""
         usual, of_policy = self.divergences[:, 0].max(), self.divergences[:, 1:].reshape(1, -1)
-        chosen = most_ood(of_policy)[0]
-        ood = chosen[of_policy[0, chosen] > usual]
-        rows = ood + ood // self.method.ood_actions + 1
+        looked_at = most_ood(of_policy)[0]
+        ood = looked_at[of_policy[0, looked_at] > usual]
+        rows, most = ood + ood // self.method.ood_actions + 1, len(looked_at)
         torch.index_select(self.candidates, 0, rows, out=self.ood[: len(rows)])
-        return len(rows)
+        self.ood[len(rows) :] = 0
+        self.chosen.fill_(len(rows))
+        self.ood_share[run] = len(rows) / most
+        return -(-len(rows) * TENTHS // most)
 
-    def penalty(self, run: int, count: int) -> list[Calls]:
-        """What Q_c lacks for so many actions out of distribution, to its gradients."""
-        self.ood_share[run] = count / len(self.ood)
-        parts = len(self.cut)
+    def penalty(self, run: int, tenths: int) -> list[Calls]:
+        """There and back through the cost critic with what is out of distribution, where it fills so many tenths."""
+        count, parts = -(-len(self.ood) * tenths // TENTHS), len(self.cut)
         bounds = [count * part // parts for part in range(parts + 1)]
         return [
-            joined(self.lacking(run, part, slice(*of_part), count))
-            for part, of_part in enumerate(itertools.pairwise(bounds))
+            joined(self.lacking(run, part, slice(*of_part))) for part, of_part in enumerate(itertools.pairwise(bounds))
         ]
 
-    def lacking(self, run: int, part: int, rows: slice, count: int) -> Iterator[Calls]:
-        """There and back through the cost critic with a thread's part of them."""
+    def lacking(self, run: int, part: int, rows: slice) -> Iterator[Calls]:
         rooms = [room.part(rows) for room in self.ood_rooms]
         for member, room in enumerate(rooms):
             yield self.cost.there(room, run, member)
         values, wanted = array(self.ood_values[:, rows, 0]), self.method.ood_cost * self.threshold(run)
         log_alpha, found = numbers(self.learner.log_alpha[run : run + 1]), array(self.lacks[run, part])
-        yield [partial(self.passes.lack, values, count, wanted, log_alpha, found)]
+        yield [partial(self.passes.lack, values, rows.start, array(self.chosen), wanted, log_alpha, found)]
         for member, room in enumerate(rooms):
             yield self.cost.back(room, run, self.behind + part, member)
 
