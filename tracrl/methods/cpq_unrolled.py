@@ -22,8 +22,6 @@ from tracrl.nets.blocks import numbered, shares
 from tracrl.nets.products import array, numbers
 from tracrl.nets.unrolled import Calls, Room, Unrolled, call, call_each, joined
 
-FEWEST_ROWS = 64
-"""that are worth a thread of their own: they go through a dozen networks before threads wait for each other"""
 TENTHS = 10
 """Q_c is asked about so many tenths of the actions looked at as those out of distribution fill. Libraries prepare their
 products anew for every other number of rows."""
@@ -101,7 +99,7 @@ class UnrolledCPQ:
         self.size, members, runs = self.method.batch_size, self.method.critics, len(learner.runs)
         of_policy = learner.actor.network.threads
         self.threads = torch.get_num_threads() if of_policy is None else of_policy
-        self.cut = numbered(shares(self.size, self.threads, FEWEST_ROWS))
+        self.cut = numbered(shares(self.size, self.threads))
         blocks = sum(map(len, self.cut))
         vae, critics, target = learner.vae, learner.critics, learner.target
         self.encoder, self.decoder = Unrolled(vae.encoder, kind, blocks), Unrolled(vae.decoder, kind, blocks)

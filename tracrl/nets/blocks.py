@@ -171,10 +171,10 @@ class _BlockedMLP(torch.autograd.Function):
         return of_x, None, None, None, None, None, None, *of_layers
 
 
-def shares(rows: int, threads: int, fewest: int = FEWEST_ROWS) -> list[list[slice]]:
+def shares(rows: int, threads: int) -> list[list[slice]]:
     """The blocks that each thread takes: nearly equal ones, of about ``ROWS`` rows, that begin at multiples of 8, so
-    that blocks of masks begin with whole words. A thread has the ``fewest`` rows at least."""
-    threads = min(threads, max(1, rows // fewest))
+    that blocks of masks begin with whole words."""
+    threads = min(threads, max(1, rows // FEWEST_ROWS))
     blocks = threads * max(1, round(rows / (threads * ROWS)))
     size = max(8, -(-rows // (8 * blocks)) * 8)
     found = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
