@@ -101,7 +101,8 @@ def test_training_goes_on_from_its_tensors_exactly(bf16: bool) -> None:
     ("network", "seen_in"),
     [
         ("actor", "actor_loss"),
-        ("vae", "vae_loss"),
+        ("vae.encoder", "vae_loss"),
+        ("vae.decoder", "vae_loss"),
         ("critics.of_reward", "actor_loss"),
         ("critics.of_cost", "cost_value"),
         ("target.of_reward", "loss"),

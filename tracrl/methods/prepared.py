@@ -2,8 +2,7 @@
 
 As calls of torch and of autograd an update of a run is some hundreds, each of a few microseconds in which one thread
 waits for the other. Prepared, the large products are torch's and all between them is in compiled passes
-(:mod:`tracrl.nets.unrolled`). Where these are not there, and on a GPU, :meth:`Learner.learn` does the
-same.
+(:mod:`tracrl.nets.unrolled`). Where these are not there, and on a GPU, :meth:`Learner.learn` does the same.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class PreparedLearner(Learner):
 
     @abstractmethod
     def put_together(self) -> PreparedUpdate:
-        """Does what :meth:`learn` would. Nobody else moves the learner's tensors from then on."""
+        """An update that does what :meth:`learn` would. Nobody else moves the learner's tensors from then on."""
 
     def learn_in_precision(self) -> dict[str, Tensor]:
         if self.plain or self.compute.device.type != "cpu" or compiled_passes(self.compute.bf16) is None:
