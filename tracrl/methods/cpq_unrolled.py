@@ -120,7 +120,7 @@ class UnrolledCPQ:
         def room(x: Tensor, network: Unrolled, back: bool = True) -> Room:
             return Room.of(x, torch.empty(len(x), network.values[-1].shape[3]), network.units, back)
 
-        self.all = Rows(
+        self.kept = Rows(
             states=layers(self.size, state),
             following=layers(self.size, state),
             logged=layers(self.size, state + action),
@@ -133,12 +133,12 @@ class UnrolledCPQ:
             of_latents=torch.empty(self.size, vae.latent),
             spread=torch.empty(self.size, action),
         )
-        self.encoding = room(self.all.logged, self.encoder)
+        self.encoding = room(self.kept.logged, self.encoder)
         self.decoding = room(layers(self.size, state + vae.latent), self.decoder)
-        self.acting = room(self.all.states, self.actor)
+        self.acting = room(self.kept.states, self.actor)
         self.values, self.followed = torch.empty(2, 2, members, self.size, 1)
         """of Q and Q_c, and of their targets: of rewards and of costs, by each member of the ensembles"""
-        self.rooms = [Room.of(self.all.logged, values, self.reward.units) for values in self.values.flatten(0, 1)]
+        self.rooms = [Room.of(self.kept.logged, values, self.reward.units) for values in self.values.flatten(0, 1)]
         self.of_actions = torch.empty(2 * members, self.size, action)
         self.candidates, self.divergences = layers(self.size * tries, state + action), torch.empty(self.size, tries)
         """each logged action, and behind it those of the policy"""
@@ -152,6 +152,7 @@ class UnrolledCPQ:
         """how many of these are out of distribution"""
         self.ood_rooms = [Room.of(self.ood, values, self.cost.units) for values in self.ood_values]
         self.found = torch.zeros(runs, blocks, 6)
+        """what each block is of the metrics"""
         self.lacks = torch.zeros(runs, len(self.cut), 2)
         """what each thread's part of what is out of distribution is of the loss, and of E_ood[1.5 l − Q_c]"""
         self.ood_share = torch.zeros(runs)
@@ -179,7 +180,7 @@ class UnrolledCPQ:
             "ood_share": self.ood_share.clone(),
             "alpha": learner.log_alpha.exp(),
             "safe_share": safe_share,
-            "vae_loss": squares / self.all.actions.numel() + divergence,
+            "vae_loss": squares / self.kept.actions.numel() + divergence,
             "actor_loss": actor_loss,
         }
 
@@ -214,7 +215,7 @@ class UnrolledCPQ:
 
     def batch(self, run: int, block: int, rows: slice) -> Iterator[Calls]:
         """To the gradients of the VAE and, of Bellman's errors, of the critics; and to candidates."""
-        here = self.all.part(rows)
+        here = self.kept.part(rows)
         yield [self.draw(run, rows.start, here)]
         yield from self.coding(run, block, rows, here)
         yield from self.bellman(run, block, rows, here)
@@ -235,16 +236,16 @@ class UnrolledCPQ:
         """There and back through the VAE."""
         encoding, decoding, found = self.encoding.part(rows), self.decoding.part(rows), self.found[run, block]
         encoded, decoded, spread = map(array, (encoding.result, decoding.result, here.spread_of_latents))
-        share = 2 / self.all.actions.numel(), self.method.beta / self.size
+        of_square, of_divergence = 2 / self.kept.actions.numel(), self.method.beta / self.size
         states, latents = array(here.states), slice(here.states.shape[1], None)
         yield self.encoder.there(encoding, run)
         yield [partial(self.passes.latents, *self.seed(run, rows.start), encoded, states, array(decoding.x), spread)]
         yield self.decoder.there(decoding, run)
-        yield [partial(self.decoder.passes.errors, decoded, array(here.actions), share[0], array(found[SQUARES]))]
+        yield [partial(self.decoder.passes.errors, decoded, array(here.actions), of_square, array(found[SQUARES]))]
         yield self.decoder.back(decoding, run, block)
         yield [self.decoder.to_inputs(decoding, run, latents, here.of_latents)]
         of_latents = array(here.of_latents)
-        yield [partial(self.passes.encoded, encoded, of_latents, spread, share[1], array(found[DIVERGENCE]))]
+        yield [partial(self.passes.encoded, encoded, of_latents, spread, of_divergence, array(found[DIVERGENCE]))]
         yield self.encoder.back(encoding, run, block)
 
     def bellman(self, run: int, block: int, rows: slice, here: Rows) -> Iterator[Calls]:
@@ -320,7 +321,7 @@ class UnrolledCPQ:
 
     def policy(self, run: int, block: int, rows: slice) -> Iterator[Calls]:
         """What the critics say of the policy's own actions, back to its gradients."""
-        here, acting, members = self.all.part(rows), self.acting.part(rows), self.members(rows)
+        here, acting, members = self.kept.part(rows), self.acting.part(rows), self.members(rows)
         rooms = [each.room._replace(x=here.sampled) for each in members]
         yield [self.sample(run, ACTION, rows.start, acting, here)]
         for each, room in zip(members, rooms, strict=True):
