@@ -44,8 +44,8 @@ TRAC = {"batch_size": 16, "bc_lr": 1e-3, "lr": 1e-4, "warmup": 200, "ratio": 0.2
 EPISODES = 50
 
 
-def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, list[float], list[int]]]:
-    """name → (method, limits, seeds); ``share`` of the updates."""
+def stacks(costs: np.ndarray, share: float = 1.0, seed: int = 0) -> dict[str, tuple[Method, list[float], list[int]]]:
+    """name → (method, limits, seeds); ``share`` of the updates, seeds from ``seed`` on."""
     # Where most episodes cost nothing, some quantiles are the same: those of the others make up four.
     of_all, of_others = (np.quantile(some, [0.2, 0.4, 0.6, 0.8]) for some in (costs, costs[costs > 0]))
     quantiles = sorted(list(dict.fromkeys(max(1.0, float(np.round(q))) for q in (*of_all, *of_others)))[:4])
@@ -56,22 +56,22 @@ def stacks(costs: np.ndarray, share: float = 1.0) -> dict[str, tuple[Method, lis
     trac = {**TRAC, "warmup": of(200)}
     cpq = tracrl.CPQ.preset("Bullet", "fast", updates=of(300))
     return {
-        "trac": (tracrl.TraC(updates=of(2_500), clone_updates=of(1_000), **trac), LIMITS, [0]),
-        "trac-x25": (tracrl.TraC(updates=of(2_500), clone_updates=of(1_000), x=25.0, **trac), LIMITS, [0]),
-        "bc-safe": (tracrl.BCSafe(updates=of(3_000)), quantiles, [0]),
-        "bc-all": (tracrl.BCAll(updates=of(3_000)), [20.0], [0, 1]),
-        "trac-half": (tracrl.TraC(updates=of(500), clone_updates=of(300), **trac), LIMITS, [0]),
-        "cpq": (cpq, [10.0, 40.0], [0]),
-        "bc-safe-half": (tracrl.BCSafe(updates=of(300)), quantiles, [0]),
-        "bc-all-half": (tracrl.BCAll(updates=of(300)), [20.0], [0, 1]),
+        "trac": (tracrl.TraC(updates=of(2_500), clone_updates=of(1_000), **trac), LIMITS, [seed]),
+        "trac-x25": (tracrl.TraC(updates=of(2_500), clone_updates=of(1_000), x=25.0, **trac), LIMITS, [seed]),
+        "bc-safe": (tracrl.BCSafe(updates=of(3_000)), quantiles, [seed]),
+        "bc-all": (tracrl.BCAll(updates=of(3_000)), [20.0], [seed, seed + 1]),
+        "trac-half": (tracrl.TraC(updates=of(500), clone_updates=of(300), **trac), LIMITS, [seed]),
+        "cpq": (cpq, [10.0, 40.0], [seed]),
+        "bc-safe-half": (tracrl.BCSafe(updates=of(300)), quantiles, [seed]),
+        "bc-all-half": (tracrl.BCAll(updates=of(300)), [20.0], [seed, seed + 1]),
     }
 
 
-def train(task: str, out: Path, name: str, share: float = 1.0, device: str = "cpu") -> None:
+def train(task: str, out: Path, name: str, share: float = 1.0, seed: int = 0, device: str = "cpu") -> None:
     if (out / task / name / "policy.safetensors").exists():
         return
     data = tracrl.load_dataset(task)
-    method, limits, seeds = stacks(data.total_costs, share)[name]
+    method, limits, seeds = stacks(data.total_costs, share, seed)[name]
     run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device=device)
     print(task, name, len(run.policy), "trained", flush=True)
 
@@ -121,7 +121,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
     unsure = np.concatenate([t.costs.std(1, ddof=1) / t.costs.shape[1] ** 0.5 for t in truths])
     chosen = np.flatnonzero(np.isin(saved["names"], names))
     values, errors = (part[chosen] for part in found.weighed(taken_off))
-    low, high = (values[:, 1] + sign * quantile(0.95) * errors[:, 1] for sign in (-1, 1))
+    (return_low, low), (return_high, high) = (values.T + sign * quantile(0.95) * errors.T for sign in (-1, 1))
     bound = values[:, 1] + quantile(0.9) * errors[:, 1]
     passed = {limit: is_shown(bound, found.out_of_data[chosen], limit) for limit in LIMITS}
     fitted, played = found.fitted.mean(0)[chosen], found.played.mean(0)[chosen]
@@ -136,6 +136,7 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "episodes": int(truths[0].costs.shape[1]),
         **{name: np.median(part[chosen], axis=0).tolist() for name, part in tested(found).items()},
         "held": int(held.sum()),
+        "held_return": int(((return_low <= returns) & (returns <= return_high)).sum()),
         "cost": {**against(values[:, 1], costs), "rightly_ordered": rightly_ordered(values[:, 1], costs, unsure)},
         "cost_fqe": against(fitted[:, 1], costs),
         "cost_model": against(played[:, 1], costs),
@@ -170,6 +171,8 @@ def compare(task: str, out: Path, taken_off: float = TAKEN_OFF) -> Result:
         "model": played[:, 1],
         "return": returns,
         "return_estimate": values[:, 0],
+        "return_low": return_low,
+        "return_high": return_high,
         "ood": found.out_of_data[chosen],
     }
     result["each"] = [
@@ -232,7 +235,8 @@ def write(results: list[Result], path: Path) -> None:
     keys = ("task", "device", "episodes")
     rows = [{**{key: result[key] for key in keys}, **one} for result in results for one in result["each"]]
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        # Lines of earlier versions have no intervals of returns.
+        writer = csv.DictWriter(file, max(rows, key=len), restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
@@ -248,7 +252,8 @@ def kept(path: Path, but: Sequence[str]) -> list[Result]:
             if task not in but:
                 facts = {"task": task, "device": row.pop("device"), "episodes": int(row.pop("episodes"))}
                 result = found.setdefault(task, {**facts, "each": []})
-                result["each"].append({key: value if key == "name" else float(value) for key, value in row.items()})
+                numbers = {key: value if key == "name" else float(value) for key, value in row.items() if value}
+                result["each"].append(numbers)
     for result in found.values():
         estimated, costs = (np.array([one[key] for one in result["each"]]) for key in ("estimate", "cost"))
         result["cost"] = {"rank_correlation": rank_correlation(estimated, costs)}
@@ -256,7 +261,14 @@ def kept(path: Path, but: Sequence[str]) -> list[Result]:
 
 
 def everything(
-    tasks: list[str], out: Path, device: str, seconds: float, episodes: int, share: float, processes: int | None
+    tasks: list[str],
+    out: Path,
+    device: str,
+    seconds: float,
+    episodes: int,
+    share: float,
+    seed: int,
+    processes: int | None,
 ) -> None:
     """Policies and truth on a process a core, or so many of them; estimates beside them, one task after the other."""
     started = time.monotonic()
@@ -288,7 +300,7 @@ def everything(
             job = heapq.heappop(waiting)
             task = tasks[job[0]]
             if job[1] == 0:
-                running[pool.submit(train, task, out, job[3], share)] = job
+                running[pool.submit(train, task, out, job[3], share, seed)] = job
             else:
                 running[pool.submit(play, task, out, job[3], episodes)] = job
         done, _ = wait(running, timeout=1, return_when=FIRST_COMPLETED)
@@ -340,6 +352,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--seconds", type=float, default=1e9, help="all: compare what is there after so many")
     parser.add_argument("--share", type=float, default=1.0, help="of the updates of each policy")
+    parser.add_argument("--seed", type=int, default=0, help="of the policies: others make others")
     parser.add_argument("--processes", type=int, help="truth: simulators; all: in place of one on each core")
     parser.add_argument(
         "--csv", type=Path, help="compare: a file with a line for each policy; those of other tasks stay"
@@ -351,7 +364,7 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     if chosen.what == "all":
-        limits = (chosen.seconds, chosen.episodes, chosen.share, chosen.processes)
+        limits = (chosen.seconds, chosen.episodes, chosen.share, chosen.seed, chosen.processes)
         everything(chosen.tasks, chosen.out, chosen.device, *limits)
     if chosen.what == "compare":
         results = [compare(task, chosen.out, chosen.taken_off) for task in chosen.tasks]
@@ -372,7 +385,7 @@ def main() -> None:
             measure(task, chosen.out, chosen.device)
         for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
             if chosen.what == "policies":
-                train(task, chosen.out, name, chosen.share, chosen.device)
+                train(task, chosen.out, name, chosen.share, chosen.seed, chosen.device)
             else:
                 play(task, chosen.out, name, chosen.episodes, chosen.processes or 1)
 

@@ -11,7 +11,9 @@ Result = dict[str, Any]
 Columns = dict[str, dict[str, str]]
 HELD = "90 % intervals that hold the true cost"
 GATES = ("gate at 10: passed of those truly above, within", "gate at 20", "gate at 40")
+HELD_RETURN = "90 % intervals that hold the true return"
 RETURN = "error of return in per cent of its range in the data: mean, median"
+NOT_MEASURED = "–"
 NUMBER = re.compile(r"\d+")
 TABLE = re.compile(r"^\| \| .*\n\|---\|.*\n\| policies \|.*\n(?:\|.*\n)*", re.MULTILINE)
 ACROSS = 4
@@ -34,6 +36,7 @@ def columns(results: Sequence[Result]) -> Columns:
         GATES[1]: lambda r: _passed(r, "20"),
         GATES[2]: lambda r: _passed(r, "40"),
         RETURN: lambda r: f"{100 * r['return']['mean_error']:.1f}, {100 * r['return']['median_error']:.1f}",
+        HELD_RETURN: lambda r: f"{r['held_return']} of {r['policies']}",
         "fitted Q evaluation alone: rank correlation, mean error of cost": lambda r: (
             "{rank_correlation:.2f}, {mean_error:.1f}".format(**r["cost_fqe"])
         ),
@@ -54,8 +57,8 @@ def columns(results: Sequence[Result]) -> Columns:
 def table(cells: Columns) -> str:
     """In Markdown, the totals below it."""
     lines = ["| | " + " | ".join(cells) + " |", "|---|" + "---:|" * len(cells)]
-    for row in next(iter(cells.values())):
-        lines.append(f"| {row} | " + " | ".join(column[row] for column in cells.values()) + " |")
+    for row in max(cells.values(), key=len):  # columns of earlier versions have fewer
+        lines.append(f"| {row} | " + " | ".join(column.get(row, NOT_MEASURED) for column in cells.values()) + " |")
     return "\n".join([*lines, "", _together(cells)])
 
 

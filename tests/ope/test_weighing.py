@@ -180,6 +180,38 @@ def test_steps_out_of_the_data_may_bring_anything_as_far_as_who_leads_there_is_b
     assert cost_of(in_both)[1] > 20
 
 
+def of_returns(found: Opinions) -> Opinions:
+    """The same said of returns, of which costs take the place."""
+    turned = ("fitted", "played", "foretold", "retraced", "logged", "anything")
+    return replace(found, **{name: getattr(found, name)[..., ::-1] for name in turned})
+
+
+def return_of(found: Opinions) -> tuple[float, float]:
+    estimate, error = of_returns(found).weighed()
+    return float(estimate[0, 0]), float(error[0, 0])
+
+
+def test_returns_are_unsure_by_what_opinions_are_apart_whichever_foretells_logged_actions() -> None:
+    """Fitted Q evaluation foretells them exactly and says 8 of the policy; the model, worth nothing there, says 20."""
+    found = opinions(LOGGED[::-1], LOGGED, 20.0, 8.0)
+    assert cost_of(found) == (pytest.approx(8.0), pytest.approx(0.0, abs=1e-3))
+    assert return_of(found) == (pytest.approx(8.0), pytest.approx(6.0))
+    assert return_of(opinions(LOGGED, LOGGED, 20.0, 20.0))[1] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_return_that_one_opinion_alone_knows_is_as_unsure_as_that_one() -> None:
+    memory = opinions(LOGGED, np.full(30, np.nan), 20.0, float("nan"))
+    assert return_of(memory) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-6))
+    no_model = opinions(np.full(30, np.nan), LOGGED, np.nan, 8.0)
+    assert return_of(no_model) == (pytest.approx(8.0), pytest.approx(2 * 50.0)), "all steps are out of the data"
+
+
+def test_steps_out_of_the_data_make_returns_unsure_whoever_is_believed() -> None:
+    nonsense = LOGGED[::-1]
+    for model, fitted in ((LOGGED, nonsense), (nonsense, LOGGED), (LOGGED, LOGGED)):
+        assert return_of(opinions(model, fitted, 20.0, 20.0, (0.1, 0.0)))[1] == pytest.approx(2 * 0.1 * 50.0)
+
+
 def test_what_cannot_be_told_from_nothing_is_nothing() -> None:
     seen = np.where(LOGGED == 0, 0.6, LOGGED)
     estimate, error = cost_of(opinions(seen, seen, 0.5, 0.5))

@@ -15,6 +15,9 @@ NEAREST = 20
 """episodes that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
 CLEARLY = 2.5
 """times the squared error of the best kind of members in held-out episodes: a kind that is further off is left out"""
+FLATTERED = 2.0
+"""times the error where nothing is known of a return: an estimate of it stands at the upper end of what may be, and not
+in the middle, from where that is counted"""
 TAKEN_OFF = 0.5
 """of what was off on average for held-out episodes of about the same cost; they are not the policy's own"""
 
@@ -72,13 +75,18 @@ class Opinions:
         model: Floats = self.weights[1:].sum(axis=0)
         return model
 
+    @cached_property
+    def out(self) -> Floats:
+        """(policies, 2): the share of their steps in the model that are out of the data, where those kinds lead that
+        count; 1 where none does"""
+        share: Floats = (self.among * _known(self.ood_shares)[:, :, None]).sum(axis=0)
+        return np.where(self.among.sum(axis=0) > 0, share, 1.0)
+
     @property
     def out_of_data(self) -> Floats:
-        """(policies,): the share of their steps in the model, where those kinds lead that count for costs; 1 where none
-        does"""
-        among = self.among[:, :, 1]
-        share: Floats = np.where(among.sum(axis=0) > 0, (among * _known(self.ood_shares)).sum(axis=0), 1.0)
-        return share
+        """(policies,): the same of those kinds that count for costs"""
+        of_costs: Floats = self.out[:, 1]
+        return of_costs
 
     @cached_property
     def together(self) -> Floats:
@@ -134,15 +142,17 @@ class Opinions:
         estimate = estimate - taken
         # Of votes that are a mixture: how far apart they are within each part, and how far the parts are.
         means = np.stack([part.mean(axis=0) for part in votes])
-        centre = (self.weights * means).sum(axis=0)
         within = np.stack([_variance(part) for part in votes])
-        spread = (self.weights * (within + np.square(means - centre))).sum(axis=0)
+        believed = self._believed()
+        centre = (believed * means).sum(axis=0)
+        spread = (believed * (within + np.square(means - centre))).sum(axis=0)
         # What votes disagree on is a part of what they were off for logged episodes: the larger counts.
         variance = np.maximum(np.square(off - taken) + differs / 2, spread)
         # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
         # states too, many of which a policy may never get to.
         both = np.minimum(self.out_of_data, self.ood_in_log)[:, None]
         ood = (self.weights[1:] * _known(self.ood_shares)[:, :, None]).sum(axis=0) + self.weights[0] * both
+        ood[:, 0] = FLATTERED * self.out.max(axis=1)
         error = np.hypot(np.sqrt(variance), ood * self.anything)
         estimate[:, 1] = np.maximum(estimate[:, 1], 0.0)
         cost, doubt = estimate[:, 1], error[:, 1]
@@ -151,6 +161,18 @@ class Opinions:
         doubt[none] = np.hypot(doubt[none], cost[none])
         cost[none] = 0.0
         return estimate, error
+
+    def _believed(self) -> Floats:
+        """(1 + K, policies, 2): the weights by which votes are told to be apart.
+
+        A policy was trained to look well on this log, which flatters returns in both opinions, and tests of logged
+        actions do not tell in which the more: so for returns both count alike.
+        """
+        there = np.isfinite(self.fitted.mean(axis=0)), self.among.sum(axis=0) > 0
+        fitted, model = (of_all / np.maximum(np.sum(there, axis=0), 1) for of_all in there)
+        alike = np.concatenate([fitted[None], model * self.among])
+        alike[:, :, 1] = self.weights[:, :, 1]
+        return alike
 
     def _floor(self) -> Floats:
         """(policies,): the cost that is foretold where in truth there was none: no difference is seen below."""
