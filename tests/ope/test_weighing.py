@@ -91,10 +91,15 @@ def test_where_the_model_says_no_number_all_steps_count_as_out_of_the_data(nothi
     assert found.out_of_data.tolist() == [1.0]
 
 
-def test_what_is_off_on_average_is_half_taken_off_and_half_error() -> None:
-    estimate, error = cost_of(opinions(LOGGED + 4, LOGGED + 4, 14.0, 14.0))
-    assert estimate == pytest.approx(12.0)
-    assert error == pytest.approx(2.0)
+def test_what_is_off_on_average_is_half_taken_off_as_far_as_episodes_are_foretold() -> None:
+    """Off by 4 where the variance is 200 / 3: 0.76 of it is foretold."""
+    found = opinions(LOGGED + 4, LOGGED + 4, 14.0, 14.0)
+    estimate, error = cost_of(found)
+    assert found.skill[0, 1] == pytest.approx(0.76)
+    assert estimate == pytest.approx(14 - 0.5 * 0.76 * 4)
+    assert error == pytest.approx(4 - 0.5 * 0.76 * 4), "the rest is error"
+    worthless = opinions(np.full(30, 14.0), np.full(30, 14.0), 14.0, 14.0)
+    assert cost_of(worthless)[0] == 14.0, "4 too high on average, and nothing is foretold"
 
 
 def test_of_what_differs_from_episode_to_episode_half_is_error() -> None:

@@ -19,7 +19,8 @@ FLATTERED = 2.0
 """times the error where nothing is known of a return: an estimate of it stands at the upper end of what may be, and not
 in the middle, from where that is counted"""
 TAKEN_OFF = 0.5
-"""of what was off on average for held-out episodes of about the same cost; they are not the policy's own"""
+"""of what was off on average for held-out episodes of about the same cost, as far as those are foretold; they are not
+the policy's own"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,8 @@ class Opinions:
         ]
         estimate = middle_half(np.concatenate(votes), np.concatenate(shares))
         off, differs = nearby(self.together, self.logged, estimate)
-        taken = taken_off * off
+        # Episodes of which little is foretold are off by what is theirs alone, which a policy's mean is not.
+        taken = taken_off * self.skill * off
         # Where all say that there is nothing, nothing is added: what was off for neighbours is error alone.
         taken[:, 1] = np.where(estimate[:, 1] <= self._floor(), np.maximum(taken[:, 1], 0.0), taken[:, 1])
         estimate = estimate - taken
