@@ -32,6 +32,7 @@ import torch
 import tracrl
 from benchmarks.estimates_table import Result, columns, draw, on_page, table
 from benchmarks.opinions import keep_opinions, kept_opinions
+from tracrl.errors import TracrlError
 from tracrl.evaluation.scores import Scores
 from tracrl.methods.method import Method
 from tracrl.ope.estimate import Effort, opinions
@@ -68,10 +69,12 @@ def stacks(costs: np.ndarray, share: float = 1.0, seed: int = 0) -> dict[str, tu
 
 
 def train(task: str, out: Path, name: str, share: float = 1.0, seed: int = 0, device: str = "cpu") -> None:
-    if (out / task / name / "policy.safetensors").exists():
-        return
     data = tracrl.load_dataset(task)
     method, limits, seeds = stacks(data.total_costs, share, seed)[name]
+    if (out / task / name / "policy.safetensors").exists():
+        if set(there := tracrl.load_policy(out / task / name).metadata.seeds) != set(seeds):
+            raise TracrlError(f"{out / task / name} has policies of other seeds, {there}: choose another --out.")
+        return
     run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device=device)
     print(task, name, len(run.policy), "trained", flush=True)
 
@@ -360,7 +363,10 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="compare: estimates against the truth, a panel for each task")
     parser.add_argument("--page", type=Path, help="compare: its table gets these columns; those of other tasks stay")
     parser.add_argument(
-        "--taken-off", type=float, default=TAKEN_OFF, help="compare: of what was off on average for held-out episodes"
+        "--taken-off",
+        type=float,
+        default=TAKEN_OFF,
+        help="compare: of what was off for held-out episodes, as far as these are foretold",
     )
     chosen = parser.parse_args()
     if chosen.what == "all":

@@ -207,6 +207,8 @@ def test_returns_are_unsure_by_what_opinions_are_apart_whichever_foretells_logge
 def test_a_return_that_one_opinion_alone_knows_is_as_unsure_as_that_one() -> None:
     memory = opinions(LOGGED, np.full(30, np.nan), 20.0, float("nan"))
     assert return_of(memory) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-6))
+    untested = opinions(LOGGED, np.full(30, np.nan), 20.0, 1000.0)
+    assert return_of(untested) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-6)), "as its weight says"
     no_model = opinions(np.full(30, np.nan), LOGGED, np.nan, 8.0)
     assert return_of(no_model) == (pytest.approx(8.0), pytest.approx(2 * 50.0)), "all steps are out of the data"
 
@@ -215,6 +217,16 @@ def test_steps_out_of_the_data_make_returns_unsure_whoever_is_believed() -> None
     nonsense = LOGGED[::-1]
     for model, fitted in ((LOGGED, nonsense), (nonsense, LOGGED), (LOGGED, LOGGED)):
         assert return_of(opinions(model, fitted, 20.0, 20.0, (0.1, 0.0)))[1] == pytest.approx(2 * 0.1 * 50.0)
+
+
+def test_for_returns_those_members_count_that_lead_further_out_of_the_data() -> None:
+    """Of two kinds one counts for returns and the other for costs."""
+    right, wrong = opinions(LOGGED, LOGGED, 20.0, 20.0), opinions(LOGGED + 5, LOGGED, 20.0, 20.0)
+    kinds = two_kinds(right, wrong, (0.1, 0.3))
+    crossed = replace(kinds, retraced=np.stack([kinds.retraced[::-1, ..., 1], kinds.retraced[..., 1]], axis=-1))
+    crossed = replace(crossed, logged=np.stack([LOGGED, LOGGED], axis=1), anything=np.array([50.0, 50.0]))
+    np.testing.assert_allclose(crossed.shares_out, [[0.3, 0.1]])
+    assert crossed.weighed()[1][0, 0] >= 2 * 0.3 * 50.0
 
 
 def test_what_cannot_be_told_from_nothing_is_nothing() -> None:

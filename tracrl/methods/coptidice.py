@@ -155,7 +155,7 @@ class COptiDICELearner(PreparedLearner):
         self.value_adam = StackedAdam([*self.nu.parameters(), *self.chi.parameters()])
         self.scalar_adam = StackedAdam(list(self.scalars.parameters()))
         self.actor_adam = StackedAdam(list(self.actor.parameters()))
-        self.plain = method.reference_quirks
+        self.by_autograd = method.reference_quirks
 
     def put_together(self) -> PreparedUpdate:
         from tracrl.methods.reweighting import Reweighting  # which knows this learner

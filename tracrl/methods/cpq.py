@@ -152,7 +152,7 @@ class CPQLearner(PreparedLearner):
         self.critic_adam = StackedAdam(list(self.critics.parameters()))
         self.vae_adam = StackedAdam(list(self.vae.parameters()))
         self.register_buffer("log_alpha", torch.zeros(len(runs), device=device))
-        self.plain = method.reference_quirks
+        self.by_autograd = method.reference_quirks
 
     def put_together(self) -> PreparedUpdate:
         from tracrl.methods.cpq_unrolled import UnrolledCPQ  # which knows this learner

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tracrl.methods.cpq import ACTION, NEXT_ACTION, CPQLearner, looked_at, most_ood
 from tracrl.methods.cpq_passes import compiled_cpq
-from tracrl.nets.blocks import numbered, shares
+from tracrl.nets.blocks import how_many, numbered, shares
 from tracrl.nets.products import array, numbers
 from tracrl.nets.unrolled import Calls, Room, Unrolled, call, call_each, joined
 
@@ -97,8 +97,7 @@ class UnrolledCPQ:
         self.learner, self.method, bf16 = learner, learner.method, learner.compute.bf16
         self.passes, kind = compiled_cpq(bf16), torch.bfloat16 if bf16 else torch.float32
         self.size, members, runs = self.method.batch_size, self.method.critics, len(learner.runs)
-        of_policy = learner.actor.network.threads
-        self.threads = torch.get_num_threads() if of_policy is None else of_policy
+        self.threads = how_many(learner.actor.network.threads)
         self.cut = numbered(shares(self.size, self.threads))
         blocks = sum(map(len, self.cut))
         vae, critics, target = learner.vae, learner.critics, learner.target
@@ -292,9 +291,9 @@ class UnrolledCPQ:
     def choose(self, run: int) -> int:
         """The candidates that are out of distribution, and how many tenths of what is kept of them they fill."""
         usual, of_policy = self.divergences[:, 0].max(), self.divergences[:, 1:].reshape(1, -1)
-        looked_at = most_ood(of_policy)[0]
-        ood = looked_at[of_policy[0, looked_at] > usual]
-        rows, most = ood + ood // self.method.ood_actions + 1, len(looked_at)
+        divergent = most_ood(of_policy)[0]
+        ood = divergent[of_policy[0, divergent] > usual]
+        rows, most = ood + ood // self.method.ood_actions + 1, len(divergent)
         torch.index_select(self.candidates, 0, rows, out=self.ood[: len(rows)])
         self.ood[len(rows) :] = 0
         self.chosen.fill_(len(rows))

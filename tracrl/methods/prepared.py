@@ -23,8 +23,8 @@ PreparedUpdate = Callable[[], dict[str, Tensor]]
 class PreparedLearner(Learner):
     """A learner that prepares its update on a CPU."""
 
-    plain = False
-    """whether it learns in a form that is not prepared"""
+    by_autograd = False
+    """whether its method is in a form that is not prepared"""
     prepared: PreparedUpdate | None = None
     """from the first update on"""
 
@@ -33,7 +33,7 @@ class PreparedLearner(Learner):
         """An update that does what :meth:`learn` would. Nobody else moves the learner's tensors from then on."""
 
     def learn_in_precision(self) -> dict[str, Tensor]:
-        if self.plain or self.compute.device.type != "cpu" or compiled_passes(self.compute.bf16) is None:
+        if self.by_autograd or self.compute.device.type != "cpu" or compiled_passes(self.compute.bf16) is None:
             return super().learn_in_precision()
         if self.prepared is None:
             self.prepared = self.put_together()

@@ -17,19 +17,19 @@ from torch import Tensor
 
 from tracrl.methods.coptidice import FIRST_STATES, COptiDICELearner
 from tracrl.methods.reweighting_passes import FOUND, compiled_reweighting
-from tracrl.nets.blocks import Blocks, numbered, shares, side_by_side
+from tracrl.nets.blocks import Blocks, how_many, numbered, shares
 from tracrl.nets.products import array, numbers
-from tracrl.nets.unrolled import Calls, Room, Unrolled, call, joined, step_of
+from tracrl.nets.unrolled import Calls, Room, Unrolled, call, call_each, joined, step_of
 
 
 class OfRun(NamedTuple):
     """What an update of a run calls, one after the other."""
 
     draw: Callable[[], Any]
-    there: list[tuple[Calls]]
+    there: list[Calls]
     """of each thread: its rows through ν and χ"""
     dual: Callable[[], Any]
-    back: list[tuple[Calls]]
+    back: list[Calls]
     """of each thread: to the gradients of ν, of χ and of the policy"""
     moves: Calls
 
@@ -44,8 +44,7 @@ class Reweighting:
     def __init__(self, learner: COptiDICELearner):
         self.learner, self.method, bf16 = learner, learner.method, learner.compute.bf16
         kind, size = torch.bfloat16 if bf16 else torch.float32, self.method.batch_size
-        threads = torch.get_num_threads() if learner.nu.threads is None else learner.nu.threads
-        rows = 2 * size + FIRST_STATES
+        rows, threads = 2 * size + FIRST_STATES, how_many(learner.nu.threads)
         self.cut, self.actor_cut = numbered(shares(rows, threads)), numbered(shares(size, threads))
         blocks, actor_blocks = (sum(map(len, cut)) for cut in (self.cut, self.actor_cut))
         self.passes = compiled_reweighting(bf16)
@@ -82,9 +81,9 @@ class Reweighting:
             adam.count += 1
         for run in self.runs:
             run.draw()
-            side_by_side(call, run.there)
+            call_each(run.there)
             run.dual()
-            side_by_side(call, run.back)
+            call_each(run.back)
             call(run.moves)
         return dict(zip(FOUND, self.found.t().clone(), strict=True)) | {"actor_loss": self.actor_losses.sum((1, 2))}
 
@@ -96,13 +95,13 @@ class Reweighting:
         drawn = *self.learner.drawing(run), *data.sampler.pieces(run), *map(array, tables)
         return partial(self.passes.draw, *drawn, self.method.gamma, *map(array, places))
 
-    def there(self, run: int) -> list[tuple[Calls]]:
+    def there(self, run: int) -> list[Calls]:
         def calls(blocks: Blocks) -> Calls:
             parts = [(*critic, rows) for critic in self.critics for _, rows in blocks]
             each = (network.there(room.part(rows), run, member) for network, member, room, rows in parts)
             return joined(each)
 
-        return [(calls(blocks),) for blocks in self.cut]
+        return [calls(blocks) for blocks in self.cut]
 
     def dual(self, run: int) -> Callable[[], Any]:
         """From the values to their slopes."""
@@ -111,7 +110,7 @@ class Reweighting:
         places = self.w, self.of_scalars.view(-1), self.found[run]
         return partial(self.passes.dual, *map(array, batch), *self.scalars(run), *settings, *map(array, places))
 
-    def back(self, run: int) -> list[tuple[Calls]]:
+    def back(self, run: int) -> list[Calls]:
         def calls(blocks: Blocks, actor_blocks: Blocks) -> Calls:
             parts = [(*critic, *block) for critic in self.critics for block in blocks]
             each = (network.back(room.part(rows), run, i, member) for network, member, room, i, rows in parts)
@@ -119,7 +118,7 @@ class Reweighting:
 
         none: Blocks = []
         both = itertools.zip_longest(self.cut, self.actor_cut, fillvalue=none)
-        return [(calls(*of_thread),) for of_thread in both]
+        return [calls(*of_thread) for of_thread in both]
 
     def cloning(self, run: int, block: int, rows: slice) -> Calls:
         """There and back through the policy with a block of its batch."""

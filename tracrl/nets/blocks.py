@@ -64,7 +64,7 @@ def blocked_mlp(
     parameters = (t for layer in layers for t in layer)
     # Inside a function's forward pass gradients are always off: whether they are asked for is known only here.
     kept = torch.is_grad_enabled()
-    threads = torch.get_num_threads() if threads is None else threads
+    threads = how_many(threads)
     return _BlockedMLP.apply(x, members, tanh, masks, bf16, kept, threads, *parameters)  # type: ignore[no-untyped-call]
 
 
@@ -171,6 +171,11 @@ class _BlockedMLP(torch.autograd.Function):
         return of_x, None, None, None, None, None, None, *of_layers
 
 
+def how_many(threads: int | None) -> int:
+    """None: as many as torch would use"""
+    return torch.get_num_threads() if threads is None else threads
+
+
 def shares(rows: int, threads: int) -> list[list[slice]]:
     """The blocks that each thread takes: nearly equal ones, of about ``ROWS`` rows, that begin at multiples of 8, so
     that blocks of masks begin with whole words."""
@@ -183,6 +188,7 @@ def shares(rows: int, threads: int) -> list[list[slice]]:
 
 
 def numbered(cut: Sequence[Sequence[slice]]) -> list[Blocks]:
+    """With each block its number, counted through over all threads."""
     count = itertools.count()
     return [[(next(count), rows) for rows in blocks] for blocks in cut]
 

@@ -12,11 +12,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tracrl.nets.blocks import shares, side_by_side
+from tracrl.nets.blocks import how_many, numbered, shares
 from tracrl.nets.passes import Draws
 from tracrl.nets.products import array, numbers
 from tracrl.nets.stacked import StackedAdam, StackedMLP
-from tracrl.nets.unrolled import Calls, Room, Unrolled, call
+from tracrl.nets.unrolled import Calls, Room, Unrolled, call, call_each
 
 
 class Regression:
@@ -39,7 +39,7 @@ class Regression:
         bf16: bool,
     ):
         kind, tables = torch.bfloat16 if bf16 else torch.float32, (inputs.numpy(), targets.numpy())
-        cut = shares(batch, torch.get_num_threads() if network.threads is None else network.threads)
+        cut = numbered(shares(batch, how_many(network.threads)))
         count = sum(map(len, cut))
         unrolled = Unrolled(network, kind, count)
         passes = unrolled.passes
@@ -47,29 +47,28 @@ class Regression:
         self.size = batch * targets.shape[1]
         self.squares = torch.empty(len(draws), count, 1)
         """Σ wrong² of each run's blocks"""
-        self.shares: list[list[tuple[Calls]]] = []
+        self.shares: list[list[Calls]] = []
         """for each run: what each thread calls for the gradients"""
         self.moves: list[Calls] = []
         """for each run: what is called then"""
-        most = [blocks[0].stop - blocks[0].start for blocks in cut]
+        most = [rows.stop - rows.start for (_, rows), *_ in cut]
         answers = [torch.empty(rows, targets.shape[1]) for rows in most]
         rooms = [
             Room.of(torch.empty(rows, inputs.shape[1], dtype=kind), torch.empty_like(y), unrolled.units)
             for rows, y in zip(most, answers, strict=True)
         ]
         for run, of_run in enumerate(draws):
-            numbered = iter(range(count))
-            of_threads: list[tuple[Calls]] = []
+            of_threads: list[Calls] = []
             for blocks, room, answer in zip(cut, rooms, answers, strict=True):
                 calls: Calls = []
-                for rows in blocks:
-                    block, some = next(numbered), slice(rows.stop - rows.start)
+                for block, rows in blocks:
+                    some = slice(rows.stop - rows.start)
                     here, y, squares = room.part(some), array(answer[some]), numbers(self.squares[run, block])
                     calls.append(partial(passes.gather, *of_run, rows.start, *tables, array(here.x), y))
                     calls += unrolled.there(here, run)
                     calls.append(partial(passes.errors, array(here.result), y, 2 / self.size, squares))
                     calls += unrolled.back(here, run, block)
-                of_threads.append((calls,))
+                of_threads.append(calls)
             self.shares.append(of_threads)
             self.moves.append(unrolled.moves(run, adam, lr))
 
@@ -77,6 +76,6 @@ class Regression:
         """A step of Adam for each run along the mean squared error of its batch; these errors (R,)."""
         self.steps += 1
         for of_threads, moves in zip(self.shares, self.moves, strict=True):
-            side_by_side(call, of_threads)
+            call_each(of_threads)
             call(moves)
         return self.squares.sum((1, 2)).div_(self.size)

@@ -77,7 +77,7 @@ class Opinions:
         return model
 
     @cached_property
-    def out(self) -> Floats:
+    def shares_out(self) -> Floats:
         """(policies, 2): the share of their steps in the model that are out of the data, where those kinds lead that
         count; 1 where none does"""
         share: Floats = (self.among * _known(self.ood_shares)[:, :, None]).sum(axis=0)
@@ -86,7 +86,7 @@ class Opinions:
     @property
     def out_of_data(self) -> Floats:
         """(policies,): the same of those kinds that count for costs"""
-        of_costs: Floats = self.out[:, 1]
+        of_costs: Floats = self.shares_out[:, 1]
         return of_costs
 
     @cached_property
@@ -150,12 +150,7 @@ class Opinions:
         spread = (believed * (within + np.square(means - centre))).sum(axis=0)
         # What votes disagree on is a part of what they were off for logged episodes: the larger counts.
         variance = np.maximum(np.square(off - taken) + differs / 2, spread)
-        # Where the model leads is out of the data as far as the model is believed. For the rest it must be so in logged
-        # states too, many of which a policy may never get to.
-        both = np.minimum(self.out_of_data, self.ood_in_log)[:, None]
-        ood = (self.weights[1:] * _known(self.ood_shares)[:, :, None]).sum(axis=0) + self.weights[0] * both
-        ood[:, 0] = FLATTERED * self.out.max(axis=1)
-        error = np.hypot(np.sqrt(variance), ood * self.anything)
+        error = np.hypot(np.sqrt(variance), self._anywhere() * self.anything)
         estimate[:, 1] = np.maximum(estimate[:, 1], 0.0)
         cost, doubt = estimate[:, 1], error[:, 1]
         none = (cost <= self._floor()) & (cost <= 2 * doubt)
@@ -164,13 +159,24 @@ class Opinions:
         cost[none] = 0.0
         return estimate, error
 
+    def _anywhere(self) -> Floats:
+        """(policies, 2): how far what is out of the data leaves open where return and cost are."""
+        # Where the model leads counts for costs as far as the model is believed. For the rest steps must be out of the
+        # data in logged states too, many of which a policy may never get to.
+        both = np.minimum(self.out_of_data, self.ood_in_log)
+        known = (self.weights[1:, :, 1] * _known(self.ood_shares)).sum(axis=0)
+        of_costs = known + self.weights[0, :, 1] * both
+        # For returns it counts whole: of the kinds of members that count for either, those that lead further out.
+        return np.stack([FLATTERED * self.shares_out.max(axis=1), of_costs], axis=1)
+
     def _believed(self) -> Floats:
         """(1 + K, policies, 2): the weights by which votes are told to be apart.
 
         A policy was trained to look well on this log, which flatters returns in both opinions, and tests of logged
         actions do not tell in which the more: so for returns both count alike.
         """
-        there = np.isfinite(self.fitted.mean(axis=0)), self.among.sum(axis=0) > 0
+        tested = np.isfinite(self.foretold.mean(axis=0)).all(axis=1)
+        there = tested & np.isfinite(self.fitted.mean(axis=0)), self.among.sum(axis=0) > 0
         fitted, model = (of_all / np.maximum(np.sum(there, axis=0), 1) for of_all in there)
         alike = np.concatenate([fitted[None], model * self.among])
         alike[:, :, 1] = self.weights[:, :, 1]
