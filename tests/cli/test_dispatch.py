@@ -109,3 +109,21 @@ def test_an_interrupt_while_it_starts_is_a_word(number: int, status: int, second
     assert process.returncode == status, errors
     assert errors.startswith("tracrl: Stopped")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_no_exception_passes_through_torch_while_it_loads(number: int, status: int, tmp_path: Path) -> None:
+    """In its C++ it would end the process by SIGABRT, with words of its own."""
+    (tmp_path / "torch").mkdir()
+    told = f"import os\ntry:\n    os.kill(os.getpid(), {number:d})\n    [0 for _ in range(9)]\n"
+    (tmp_path / "torch" / "__init__.py").write_text(f"{told}except BaseException:\n    os.abort()\n")
+    process = subprocess.run(
+        [sys.executable, "-c", "import sys; from tracrl.cli import main; sys.exit(main())", "train", "trac", "BallRun"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (status, "tracrl: Stopped.\n")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # what signal rests on, which need not be loaded first
+import os  # which Python itself has loaded
 import sys
 
+STOPPED = "tracrl: Stopped.\n"
 TYPE_CHECKING = False  # as typing has it, which need not be loaded first either
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
+        if _is_loading("torch"):  # its C++ would end the process with words of its own
+            os.write(2, STOPPED.encode())
+            os._exit(_status(interrupts))
         raise KeyboardInterrupt
 
     # Ctrl-C is left alone where it is ignored, as it is behind an & in a script; SIGTERM ends every command.
@@ -32,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(list(sys.argv[1:] if arguments is None else arguments), interrupts)
     except KeyboardInterrupt:
-        print("tracrl: Stopped.", file=sys.stderr)
-        return 143 if signal.SIGTERM in interrupts else 130
+        sys.stderr.write(STOPPED)
+        return _status(interrupts)
     finally:
         # Python ends itself by SIGINT, whatever is returned, if an interrupt came inside exec(), as dataclasses use it
         # while they load. Another exec() makes it forget that.
@@ -41,3 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, handler in before.items():
             # The process is about to end, and needs no traceback for a Ctrl-C in the midst of that.
             signal.signal(number, signal.SIG_IGN if arguments is None and number == signal.SIGINT else handler)
+
+
+def _status(interrupts: Sequence[int]) -> int:
+    return 143 if signal.SIGTERM in interrupts else 130
+
+
+def _is_loading(module: str) -> bool:
+    return getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False)
