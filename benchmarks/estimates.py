@@ -71,12 +71,19 @@ def stacks(costs: np.ndarray, share: float = 1.0, seed: int = 0) -> dict[str, tu
 def train(task: str, out: Path, name: str, share: float = 1.0, seed: int = 0, device: str = "cpu") -> None:
     data = tracrl.load_dataset(task)
     method, limits, seeds = stacks(data.total_costs, share, seed)[name]
-    if (out / task / name / "policy.safetensors").exists():
-        if set(there := tracrl.load_policy(out / task / name).metadata.seeds) != set(seeds):
-            raise TracrlError(f"{out / task / name} has policies of other seeds, {there}: choose another --out.")
+    if is_trained(task, out, name, seeds):
         return
     run = tracrl.fit(method, data, limits=limits, seeds=seeds, out=out / task / name, resume=True, device=device)
     print(task, name, len(run.policy), "trained", flush=True)
+
+
+def is_trained(task: str, out: Path, name: str, seeds: list[int]) -> bool:
+    """Whether these policies are there already; those of other seeds are not taken for them."""
+    if not (out / task / name / "policy.safetensors").exists():
+        return False
+    if set(there := tracrl.load_policy(out / task / name).metadata.seeds) != set(seeds):
+        raise TracrlError(f"{out / task / name} has policies of other seeds, {there}: choose another --out.")
+    return True
 
 
 def play(task: str, out: Path, name: str, episodes: int, workers: int = 1) -> None:
@@ -277,9 +284,9 @@ def everything(
     started = time.monotonic()
     # Policies that are there already need no training, and their estimates wait for nobody.
     waiting = [
-        (place, int((out / task / name / "policy.safetensors").exists()), i, name)
+        (place, int(is_trained(task, out, name, seeds)), i, name)
         for place, task in enumerate(tasks)
-        for i, name in enumerate(stacks(np.arange(9.0)))
+        for i, (name, (_, _, seeds)) in enumerate(stacks(np.arange(9.0), seed=seed).items())
     ]
     heapq.heapify(waiting)
     left = {place: sum(job[:2] == (place, 0) for job in waiting) for place in range(len(tasks))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.hdf5 import write_hdf5
 from tracrl.data.holdout import split
 from tracrl.errors import TracrlError
-from tracrl.ope.estimate import Effort, at_most, estimate
+from tracrl.ope.estimate import Effort, at_most, estimate, opinions
 from tracrl.ope.fqe import FQE
 from tracrl.ope.log import Log
-from tracrl.ope.model import Dynamics
+from tracrl.ope.model import Dynamics, LearnedModel
 from tracrl.ope.support import ood_shares
+from tracrl.ope.weighing import Opinions
 from tracrl.policies.base import PolicyMetadata
 from tracrl.policies.mlp import MLPPolicy
 
@@ -176,6 +178,43 @@ def test_policies_with_a_memory_or_at_random_are_estimated_and_it_is_said_how(tm
     assert any("mean over 4 draws" in note for note in found.notes)
     found.save(tmp_path / "estimates.json")
     assert "NaN" not in (tmp_path / "estimates.json").read_text()
+
+
+@pytest.mark.parametrize("nothing", [float("nan"), float("inf")])
+def test_a_member_that_runs_away_spoils_neither_the_others_nor_the_file(
+    nothing: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = line_log(30)
+    short = Effort(FQE(updates=2, hidden=(8,)), Dynamics(updates=20, hidden=(8,), starts=3), replicas=1, members=2)
+    caps = tracrl.fit(tracrl.CAPS(updates=1, batch_size=4, hidden=(8,)), data, limits=[3]).policy
+    advance = LearnedModel.advance
+
+    def runs_away(self: LearnedModel, *given: Any) -> Any:
+        now, brought, ends = advance(self, *given)
+        brought[-1] = nothing
+        return now, brought, ends
+
+    monkeypatch.setattr(LearnedModel, "advance", runs_away)
+    found = estimate({"caps": caps, "bc-all": line_policy()}, data, effort=short, device="cpu")
+    assert np.isfinite([found.costs, found.cost_errors, found.returns, found.return_errors]).all()
+    found.save(tmp_path / "estimates.json")
+    np.testing.assert_array_equal(tracrl.Estimates.load(tmp_path / "estimates.json").costs, found.costs)
+    assert (found.costs[1:] > 0).any()
+
+
+def test_policies_of_which_nobody_says_a_number_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Effort(FQE(updates=2, hidden=(8,)), Dynamics(updates=2, hidden=(8,), starts=3), replicas=1, members=1)
+
+    def broken(*given: Any, **how: Any) -> Opinions:
+        found = opinions(*given, **how)
+        for said in (found.fitted, found.played):
+            said[:, 2] = np.nan
+        return found
+
+    monkeypatch.setattr("tracrl.ope.estimate.opinions", broken)
+    stacks = {"a": line_policy()[[0, 1]], "b": line_policy()[[2, 3]], "c": line_policy()[[4, 5]]}
+    with pytest.raises(TracrlError, match=r"Nothing can be estimated of b: for 1 of 6 policies neither"):
+        estimate(stacks, line_log(20), effort=short, device="cpu")
 
 
 def test_bad_input_is_a_sentence() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tracrl.ope.estimates import is_shown
 from tracrl.ope.weighing import Opinions, best_weights, middle_half, nearby
 
 LOGGED = np.repeat([0.0, 10.0, 20.0], 10)
@@ -65,6 +66,39 @@ def test_a_policy_that_fitted_q_evaluation_does_not_know_is_the_models() -> None
     assert cost_of(found) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-6))
 
 
+def passes(found: Opinions, limit: float) -> bool:
+    """At 90 % confidence."""
+    estimate, error = cost_of(found)
+    return bool(is_shown(np.array([estimate + 1.2816 * error]), found.out_of_data, limit)[0])
+
+
+@pytest.mark.parametrize("nothing", [np.nan, np.inf])
+def test_fitted_q_evaluation_that_says_no_number_of_a_policy_counts_for_nothing(nothing: float) -> None:
+    """However well it foretells held-out episodes: no number is not a cost of 0."""
+    found = opinions(LOGGED[::-1], LOGGED, 20.0, nothing)
+    assert found.weight[0, 1] == 1.0
+    assert cost_of(found)[0] > 10
+    assert not passes(found, 10)
+    exact = opinions(LOGGED[::-1], LOGGED, 20.0, 8.0)
+    assert passes(exact, 10)
+    broken = replace(exact, fitted=np.concatenate([exact.fitted, exact.fitted + nothing]))
+    assert not passes(replace(broken, foretold=np.concatenate([exact.foretold] * 2)), 10), "one replica of two"
+
+
+@pytest.mark.parametrize("nothing", [np.nan, np.inf])
+def test_of_what_nobody_says_a_number_nothing_is_known(nothing: float) -> None:
+    found = opinions(np.full(30, nothing), LOGGED, nothing, nothing)
+    assert found.unknown.tolist() == [True]
+    assert opinions(LOGGED, LOGGED, 20.0, 20.0).unknown.tolist() == [False]
+
+
+def test_a_share_out_of_the_data_that_is_no_number_is_all_of_it() -> None:
+    found = opinions(LOGGED, LOGGED[::-1], 5.0, 5.0, (float("nan"), 0.0))
+    assert found.out_of_data.tolist() == [1.0]
+    assert cost_of(found)[1] >= 50.0
+    assert not passes(found, 1000)
+
+
 @pytest.mark.parametrize("nothing", [np.nan, np.inf])
 def test_a_kind_of_members_that_says_no_number_counts_for_nothing(nothing: float) -> None:
     """Of two kinds one is right; the other has left all numbers, for the policy or along held-out episodes."""
@@ -89,6 +123,7 @@ def test_where_the_model_says_no_number_all_steps_count_as_out_of_the_data(nothi
     assert found.weight[0, 1] == 0.0
     assert cost_of(found)[0] == pytest.approx(10.0)
     assert found.out_of_data.tolist() == [1.0]
+    assert not passes(found, 1000)
 
 
 def test_what_is_off_on_average_is_half_taken_off_as_far_as_episodes_are_foretold() -> None:

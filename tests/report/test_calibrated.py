@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from tracrl.report.card import write_card
 from tracrl.train.directory import RunDirectory
 
 
-def calibrated_run(folder: Path) -> Path:
+def calibrated_run(folder: Path, **how: str) -> Path:
     """A run whose policy for a limit of 20 may act at 16 by one seed, and whose other seed is shown nowhere."""
-    run = write_run(folder, limits=(10, 20), seeds=(0, 10))
+    run = write_run(folder, limits=(10, 20), seeds=(0, 10), **how)  # type: ignore[arg-type]
     tried = candidates(policy(), [20])
     estimates = estimated(tried.stacks["trac-any"], (0.5, 0.5), error=9.0)
     estimates.costs[np.array(estimates.seeds) == 10] += 30
@@ -41,6 +42,19 @@ def test_inner_limits_are_told_in_the_report(tmp_path: Path) -> None:
     for where in (page, text, " ".join(said.getvalue().split())):
         for sentence in ("chosen from the log alone", "with 90% confidence", "One note.", "Assumed: "):
             assert sentence in where
+
+
+def test_each_of_several_runs_says_what_its_choices_rest_on(tmp_path: Path) -> None:
+    """Two runs of the same task and method on other data, at different confidences."""
+    for name, confidence in (("one", 0.9), ("two", 0.7)):
+        run = RunDirectory(calibrated_run(tmp_path / name, name="run", data=f"{name:0>32}"))
+        replace(Calibration.load(run), confidence=confidence).save(run)
+    make_report([tmp_path], None, Console(file=io.StringIO()), figures=False)
+    text = (tmp_path / "report" / "tables" / "calibrated.txt").read_text()
+    for name, confidence in (("one", 90), ("two", 70)):
+        assert f"BallRun, TraC ({name}/run), limit 20, seed 0 " in text
+        assert f"BallRun, TraC ({name}/run): At most: with {confidence}% confidence." in " ".join(text.split())
+    assert text.count("One note.") == 1, "what both say is said once"
 
 
 def test_inner_limits_are_told_on_the_card(tmp_path: Path) -> None:
@@ -65,11 +79,21 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         ({"choices": []}, "is of other policies"),
         ({"choices": [{}]}, "holds no calibration"),
         ({"notes": 1}, "holds no"),
+        ({"cost": None}, "holds no calibration"),
+        ({"inner": "x"}, "holds no calibration"),
+        ({"cost_bound": float("nan")}, "holds no calibration"),
+        ({"shown": "no"}, "shown is 'no'"),
+        ({"shown": True, "cost_bound": 500.0}, "with a bound of 500.0 for 20.0"),
     ],
 )
 def test_a_calibration_that_was_edited_is_said(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:
     run = RunDirectory(calibrated_run(tmp_path))
-    run.calibration.write_text(json.dumps(json.loads(run.calibration.read_text()) | changes))
+    stored = json.loads(run.calibration.read_text())
+    if changes.keys() <= stored.keys():
+        stored |= changes
+    else:
+        stored["choices"][0] |= changes
+    run.calibration.write_text(json.dumps(stored))
     with pytest.raises(TracrlError, match=sentence):
         write_card(run.path)
     said = io.StringIO()

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
-        if _is_loading("torch"):  # its C++ would end the process with words of its own
+        if arguments is None and _is_loading("torch"):  # its C++ would end the process with words of its own
             posix.write(2, STOPPED.encode())
             posix._exit(_status(interrupts))
         raise KeyboardInterrupt

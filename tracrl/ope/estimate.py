@@ -103,10 +103,18 @@ def estimate(
     found = opinions(list(stacks.values()), used, seed=seed, device=device, effort=effort, progress=progress)
     if keep is not None:
         keep(found)
+    names = tuple(name for name, one in stacks.items() for _ in range(len(one)))
+    if found.unknown.any():
+        which = ", ".join(dict.fromkeys(names[i] for i in np.flatnonzero(found.unknown)))
+        raise TracrlError(
+            f"Nothing can be estimated of {which}: for {found.unknown.sum()} of {len(names)} policies neither the "
+            "model of the dynamics nor fitted Q evaluation ends in a number. Leave them out, and look for actions or "
+            "logged numbers that are far too large (tracrl data check)."
+        )
     values, errors = found.weighed()
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
-        names=tuple(name for name, one in stacks.items() for _ in range(len(one))),
+        names=names,
         limits=tuple(limit for m in metadata for limit in m.limits),
         seeds=tuple(s for m in metadata for s in m.seeds),
         returns=values[:, 0],
@@ -208,7 +216,7 @@ def at_most(data: Episodes, episodes: NDArray[np.int64], rows: int, seed: int) -
 
 def _opinion(values: Floats) -> dict[str, list[float | None]]:
     """One estimator's own numbers; none where it has no opinion."""
-    lists = [[None if np.isnan(value) else float(value) for value in column] for column in values.T]
+    lists = [[float(value) if np.isfinite(value) else None for value in column] for column in values.T]
     return {"returns": lists[0], "costs": lists[1]}
 
 

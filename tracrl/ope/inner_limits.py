@@ -9,6 +9,7 @@ with the lowest bound of cost. The simulator may judge the choice afterwards; it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -84,7 +85,7 @@ class Calibration:
         """What was saved in a run directory."""
         stored, policy = read_json(directory.calibration), load_policy(directory.calibrated)
         try:
-            choices = tuple(Choice(**choice) for choice in stored["choices"])
+            choices = tuple(_checked(Choice(**choice)) for choice in stored["choices"])
             confidence, notes = float(stored["confidence"]), tuple(map(str, stored["notes"]))
         except (KeyError, TypeError, ValueError) as error:
             raise TracrlError(f"{directory.calibration} holds no calibration of tracrl ({error}).") from error
@@ -122,6 +123,16 @@ class Calibration:
             asked = (f"{choice.limit:g}", str(choice.seed))
             table.add_row(*asked, *choice.in_words(), style=None if choice.shown else "red")
         return table
+
+
+def _checked(choice: Choice) -> Choice:
+    """As a file holds it; raises where none was saved so."""
+    for name, value in asdict(choice).items():
+        if name != "shown" and not (name == "x" and value is None) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value!r}")
+    if not isinstance(choice.shown, bool) or (choice.shown and choice.cost_bound > choice.limit):
+        raise ValueError(f"shown is {choice.shown!r}, with a bound of {choice.cost_bound!r} for {choice.limit!r}")
+    return choice
 
 
 def inner_limits(policy: AnyLimitPolicy, wanted: Sequence[float]) -> list[float]:

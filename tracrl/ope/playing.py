@@ -49,7 +49,9 @@ def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> t
     logged = truth.cpu().numpy()
 
     def off(foretold: Floats) -> Floats:
-        square: Floats = np.square(foretold.mean(axis=0) - logged).mean(axis=1)
+        known = np.isfinite(foretold)  # a member that ran away says nothing of how the others are asked
+        told = np.where(known, foretold, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        square: Floats = np.square(told - logged).mean(axis=1)
         return square
 
     blindly, found = _again(model, None, seed), []
@@ -121,7 +123,8 @@ def play(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Play
             total += alive * brought
             alive = alive * (1 - ends)
             if has_memory(policy):
-                actor.observe(_by_policy(brought, len(actor)))
+                # Of a member that ran away the policy is told nothing; the sums keep what it said.
+                actor.observe(_by_policy(brought.nan_to_num(0.0, 0.0, 0.0), len(actor)))
         totals.append(total.view(members, len(actor), count, 2).mean(2).double().cpu().numpy())
         visited.append(torch.cat(steps, 2))
     return Played(np.concatenate(totals, axis=1), torch.cat(visited, 1))

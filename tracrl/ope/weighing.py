@@ -67,8 +67,17 @@ class Opinions:
         those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square."""
         model = (self.among[:, :, None] * _known(self.told_by_kinds)).sum(axis=0)
         model = np.where(self.among.sum(axis=0)[:, None] > 0, model, np.nan)
-        fitted, played = best_weights(np.stack([self.foretold.mean(axis=0), model]) - self.logged)
+        # Who has no number for the policy itself is not asked about episodes.
+        said = np.isfinite(self.fitted.mean(axis=0))[:, None]
+        values = np.where(said, self.foretold.mean(axis=0), np.nan)
+        fitted, played = best_weights(np.stack([values, model]) - self.logged)
         return np.concatenate([fitted[None], played * self.among])
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """(policies,): of which neither opinion says a number"""
+        nobody: NDArray[np.bool_] = (self.weights.sum(axis=0) == 0).any(axis=1)
+        return nobody
 
     @property
     def weight(self) -> Floats:
@@ -80,7 +89,7 @@ class Opinions:
     def shares_out(self) -> Floats:
         """(policies, 2): the share of their steps in the model that are out of the data, where those kinds lead that
         count; 1 where none does"""
-        share: Floats = (self.among * _known(self.ood_shares)[:, :, None]).sum(axis=0)
+        share: Floats = (self.among * self._shares_of_kinds[:, :, None]).sum(axis=0)
         return np.where(self.among.sum(axis=0) > 0, share, 1.0)
 
     @property
@@ -105,6 +114,11 @@ class Opinions:
     def told_by_kinds(self) -> Floats:
         """(K, policies, episodes, 2): and of the held-out episodes"""
         return np.stack([tests.mean(axis=0) for _, tests in self._kinds])
+
+    @property
+    def _shares_of_kinds(self) -> Floats:
+        """(K, policies): ``ood_shares``; where that is no number, all steps count as out of the data"""
+        return np.where(np.isfinite(self.ood_shares), self.ood_shares, 1.0)
 
     @property
     def _kinds(self) -> list[tuple[Floats, Floats]]:
@@ -164,7 +178,7 @@ class Opinions:
         # Where the model leads counts for costs as far as the model is believed. For the rest steps must be out of the
         # data in logged states too, many of which a policy may never get to.
         both = np.minimum(self.out_of_data, self.ood_in_log)
-        known = (self.weights[1:, :, 1] * _known(self.ood_shares)).sum(axis=0)
+        known = (self.weights[1:, :, 1] * self._shares_of_kinds).sum(axis=0)
         of_costs = known + self.weights[0, :, 1] * both
         # For returns it counts whole: of the kinds of members that count for either, those that lead further out.
         return np.stack([FLATTERED * self.shares_out.max(axis=1), of_costs], axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from tracrl.errors import TracrlError
@@ -28,18 +29,26 @@ def calibrated_of(results: Sequence[Result]) -> tuple[dict[Path, Calibration], l
 def calibrated_grid(results: Sequence[Result], calibrated: Mapping[Path, Calibration]) -> Grid:
     """A row for each wanted limit and seed. Numbers are as they are, as the limit is."""
     titles = {result.stack.path: f"{result.stack.task}, {result.stack.title}" for result in results}
+    titles = {path: titles[path] for path in calibrated}
+    if len(set(titles.values())) < len(titles):
+        titles = {path: f"{title} ({path.parent.name}/{path.name})" for path, title in titles.items()}
     lines = [
         Line(f"{titles[path]}, limit {choice.limit:g}, seed {choice.seed}", tuple(map(Entry, choice.in_words())))
         for path, calibration in calibrated.items()
         for choice in calibration.choices
     ]
-    basis = dict.fromkeys(sentence for calibration in calibrated.values() for sentence in calibration.basis)
+    rests_on = {titles[path]: calibration.basis for path, calibration in calibrated.items()}
+    of_all = [
+        said for said in dict.fromkeys(chain(*rests_on.values())) if all(said in its for its in rests_on.values())
+    ]
+    own = [f"{title}: {said}" for title, its in rests_on.items() for said in its if said not in of_all]
     return Grid(
         title=TITLE,
         caption=(
             "Calibrated policies (calibrated.safetensors) are not those that the other tables are about. Return and "
             "cost are estimated, and in their own units; shown: the bound of the cost is within the limit.",
-            *basis,
+            *own,
+            *of_all,
         ),
         corner="policy",
         heads=HEADS,
