@@ -13,7 +13,7 @@ from tests.methods.resuming import assert_goes_on_exactly
 from tests.methods.test_cpq import timid_data
 from tests.methods.test_transitions import three_episodes
 from tracrl.methods import prepared
-from tracrl.methods.cpq import CPQ
+from tracrl.methods.cpq import CPQ, CPQLearner
 from tracrl.nets import blocks
 
 SIZES: dict[str, Any] = {
@@ -44,8 +44,38 @@ ADAMS = "vae_adam", "critic_adam", "actor_adam"
 def test_updates_are_those_of_autograd(
     changes: dict[str, Any], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "ROWS", 128)  # so that there are several blocks, the last of them smaller
+    monkeypatch.setattr(blocks, "ROWS", 128)  # so that one thread has several blocks, the last of them smaller
     assert_updates_agree(monkeypatch, CPQ(**{**SIZES, **changes}), **{"updates": 4, **how})
+
+
+@pytest.mark.parametrize(
+    ("batch", "threads", "rows", "limits"),
+    [
+        (257, 3, 40, (2.0, 6.0)),  # several blocks for each thread, none of the same size as the last
+        (129, 5, 16, (2.0, 6.0)),
+        (7, 3, 3, (2.0, 6.0)),  # fewer rows than a thread would take
+        (100, 3, 24, (-5.0, 0.0)),  # of the first run nothing is safe, in no update
+    ],
+)
+def test_rows_may_be_shared_out_in_any_way(
+    batch: int, threads: int, rows: int, limits: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "ROWS", rows)
+    monkeypatch.setattr(blocks, "FEWEST_ROWS", 2)
+    monkeypatch.setattr(CPQLearner, "__init__", with_thresholds(limits))
+    method = CPQ(**{**SIZES, "batch_size": batch, "critics": 3, "ood_actions": 3})
+    assert_updates_agree(monkeypatch, method, updates=3, threads=threads)
+
+
+def with_thresholds(limits: tuple[float, float]) -> Any:
+    """A learner's beginning, after which these are the values of Q_c up to which an action is safe."""
+    begin = CPQLearner.__init__
+
+    def init(self: CPQLearner, *given: Any) -> None:
+        begin(self, *given)
+        self.threshold[:] = torch.tensor(limits)
+
+    return init
 
 
 def test_gradients_are_those_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
