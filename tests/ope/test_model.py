@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from tests.ope.test_estimate import line_log, line_policy
 from tracrl.data.episodes import Episodes
+from tracrl.ope import playing
 from tracrl.ope.acting import Actor, actions_of
 from tracrl.ope.fitting import fit
 from tracrl.ope.log import Log
@@ -58,7 +60,7 @@ def test_the_past_tells_what_an_observation_does_not() -> None:
     assert (skill(past=0) < 0.5).all()
 
 
-def test_members_differ_in_how_much_they_see_of_what_was_before() -> None:
+def test_members_differ_in_how_much_they_see_of_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log.of(late_log(), CPU)
     model = LearnedModel(Dynamics(hidden=(8,)), log, members=6)
     assert model.kinds == 4
@@ -66,6 +68,10 @@ def test_members_differ_in_how_much_they_see_of_what_was_before() -> None:
     assert torch.equal(model.seen.sum((1, 2)).long(), before)
     visited = play(model, [blind(3)]).visited
     assert visited.shape == (4, 3, 10 * log.horizon, 2), "a member of each kind, ten episodes of each policy"
+    monkeypatch.setattr(playing, "ASKED", 7)
+    some = play(model, [blind(3)]).visited
+    assert some.shape == (4, 3, 7, 2), "of long episodes some steps, or they would fill the memory"
+    assert all((step == visited[3, 2]).all(1).any() for step in some[3, 2])
     start = torch.cat([log.states[log.first], torch.zeros(len(log.first), 1)], -1)
     assert all((start == row).all(1).any() for row in visited[3, 2, :10])
     assert LearnedModel(Dynamics(hidden=(8,)), log, members=2).kinds == 2

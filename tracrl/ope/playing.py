@@ -13,11 +13,12 @@ from torch import Tensor
 from tracrl.ope.acting import Actor
 from tracrl.ope.log import has_memory
 from tracrl.ope.model import LearnedModel
+from tracrl.ope.support import ASKED
 from tracrl.policies.base import Policy
 
 Floats = NDArray[np.float64]
 SHOWN = 10
-"""episodes of each policy whose states are kept"""
+"""episodes of each policy of which some steps are kept"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +28,8 @@ class Played:
     sums: Floats
     """(members, policies, 2): mean return and cost"""
     visited: Tensor
-    """(K, policies, rows, state and action size): where some of the episodes went in a member of each of K kinds, and
-    what was done there"""
+    """(K, policies, rows, state and action size): where some of the episodes were at some of their steps, in a member
+    of each of K kinds, and what was done there"""
 
 
 def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> tuple[Floats, Floats]:
@@ -104,8 +105,14 @@ def play(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Play
     log, members = model.log, model.members
     device = log.states.device
     count = min(model.settings.starts, len(log.first))
-    picked = np.random.default_rng(seed).permutation(len(log.first))[:count]
+    generator = np.random.default_rng(seed)
+    picked = generator.permutation(len(log.first))[:count]
     first = log.states[log.first[torch.from_numpy(picked).to(device)]]
+    # Whole episodes of a hundred policies would fill the memory where observations are long.
+    shown = min(SHOWN, count)
+    looked_at = np.sort(generator.permutation(log.horizon * shown)[:ASKED])
+    whose = torch.from_numpy(looked_at % shown).to(device)
+    ends_at = np.searchsorted(looked_at, shown * np.arange(log.horizon + 1))
     totals, visited = [], []
     for policy in policies:
         actor = Actor(policy, device, seed)
@@ -114,11 +121,12 @@ def play(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> Play
         total = torch.zeros(members, len(first) * len(actor), 2, device=device)
         alive = torch.ones(members, len(first) * len(actor), 1, device=device)
         steps = []
-        for _ in range(log.horizon):
+        for step in range(log.horizon):
             observations = _by_policy(now.states * log.std + log.mean, len(actor))
             actions = _by_member(actor.act(observations), members)
-            taken = torch.cat([now.states, actions], -1)[: model.kinds]
-            steps.append(taken.view(model.kinds, len(actor), count, -1)[:, :, :SHOWN])
+            taken = torch.cat([now.states[: model.kinds], actions[: model.kinds]], -1)
+            here = whose[ends_at[step] : ends_at[step + 1]]
+            steps.append(taken.view(model.kinds, len(actor), count, -1)[:, :, here])
             now, brought, ends = model.advance(now, actions)
             total += alive * brought
             alive = alive * (1 - ends)
