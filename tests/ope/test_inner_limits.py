@@ -107,11 +107,12 @@ def test_x_is_chosen_beside_the_inner_limit() -> None:
     assert [(c.inner, c.x) for c in found.choices] == [(16, 25), (16, 25)]
     assert found.policy.act(np.zeros(1))[0] == pytest.approx(told_x.at_x(25).at(16).act(np.zeros(1))[0])
     none = calibrate(tried, replace(estimates, cost_errors=np.full(len(estimates), 99.0)), [20])
-    # Nothing is shown. At the limit itself, 20, the careful one costs 10; no more does x 25 at 9, which returns 21.
-    assert [(c.inner, c.x, c.shown) for c in none.choices] == [(9, 25, False)] * 2
-    # Where even the careful one is estimated above the limit, the one with the lowest bound of cost is taken.
+    # Nothing is shown. At the limit itself, 20, the careful one costs 10; no more does x 25 at 9, which returns 21, but
+    # that is bolder.
+    assert [(c.inner, c.x, c.shown) for c in none.choices] == [(20, 50, False)] * 2
+    # Where even the careful one is estimated above the limit, of those that are no bolder it is the least costly.
     dear = calibrate(tried, replace(estimates, costs=estimates.costs + np.repeat([80.0, 90, 60, 70], each)), [20])
-    assert [(c.inner, c.x, c.shown) for c in dear.choices] == [(0, 12.5, False)] * 2
+    assert [(c.inner, c.x, c.shown) for c in dear.choices] == [(0, 50, False)] * 2
     assert "x" in [column.header for column in none.table().columns]
 
 
@@ -120,6 +121,17 @@ def test_where_nothing_is_shown_the_limit_itself_is_acted_at_and_that_is_said() 
     found = calibrate(tried, estimated(tried.stacks["trac-any"], (0.5, 0.5), error=50.0), [10])
     assert [(c.inner, c.shown) for c in found.choices] == [(10, False), (10, False)]
     assert any("NO" in str(cell) for column in found.table().columns for cell in column.cells)
+
+
+def test_on_the_word_of_estimates_that_show_nothing_nobody_acts_bolder() -> None:
+    """The higher the inner limit, the lower cost and bound: an estimate that is worth nothing."""
+    tried = candidates(policy(), [10])
+    odd = estimated(tried.stacks["trac-any"], (0.0, 0.0), error=50.0)
+    odd = replace(odd, costs=9.0 - np.array(odd.limits) / 10, cost_errors=60.0 - np.array(odd.limits) / 2)
+    found = calibrate(tried, odd, [10])
+    assert [(c.inner, c.shown) for c in found.choices] == [(10, False)] * 2
+    above = calibrate(tried, replace(odd, costs=odd.costs + 20), [10])
+    assert [(c.inner, c.shown) for c in above.choices] == [(10, False)] * 2
 
 
 def test_estimators_see_it_act_at_its_limits() -> None:

@@ -2,9 +2,10 @@
 
 A policy that acts at limit κ often costs less than κ, sometimes more. From the log alone it is estimated at several
 inner limits, and where it is told x too, at several x; of those whose bound of cost is within κ, the one with the
-highest bound of return is taken. Where there is none, it is taken from those that are estimated to cost no more than κ
-and no more than the policy that is simply told κ and the largest x; where there is none of these either, it is the one
-with the lowest bound of cost. The simulator may judge the choice afterwards; it takes no part in it.
+highest bound of return is taken. Where there is none, estimates have not earned that anything be done on their word
+that is bolder than to be told κ and the largest x: of what is no bolder it is the one with the highest bound of return
+among those that are estimated to cost no more than κ and no more than that policy, or else the one with the lowest
+bound of cost. The simulator may judge the choice afterwards; it takes no part in it.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Choice:
         """As the ``HEADS`` say."""
         x = "–" if self.x is None else f"{self.x:g}"
         numbers = (f"{number:.1f}" for number in (self.cost, self.cost_bound, self.estimated_return))
-        said = "yes" if self.shown else "NO: the best that is likely to, or the least costly"
+        said = "yes" if self.shown else "NO: no bolder than it is told"
         return f"{self.inner:g}", x, *numbers, said
 
 
@@ -194,11 +195,12 @@ def choices_from(
             mine = [i for i, its in enumerate(estimates.seeds) if its == seed]
             careful = min((i for i in mine if x[i] == x[0]), key=lambda i: abs(estimates.limits[i] - limit))
             shown = [i for i in mine if within[i]]
-            likely = [i for i in mine if estimates.costs[i] <= min(estimates.costs[careful], limit)]
+            no_bolder = [i for i in mine if x[i] == x[0] and estimates.limits[i] <= estimates.limits[careful]]
+            likely = [i for i in no_bolder if estimates.costs[i] <= min(estimates.costs[careful], limit)]
             if shown or likely:
                 best = max(shown or likely, key=lambda i: float(returns[i]))
             else:
-                best = min(mine, key=lambda i: float(bounds[i]))
+                best = min(no_bolder, key=lambda i: float(bounds[i]))
             choices.append(
                 Choice(
                     limit=float(limit),
