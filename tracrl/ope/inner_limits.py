@@ -67,7 +67,7 @@ class Choice:
         """As the ``HEADS`` say."""
         x = "–" if self.x is None else f"{self.x:g}"
         numbers = (f"{number:.1f}" for number in (self.cost, self.cost_bound, self.estimated_return))
-        said = "yes" if self.shown else "NO: no bolder than it is told"
+        said = "yes" if self.shown else "NO: acts no bolder than told"
         return f"{self.inner:g}", x, *numbers, said
 
 
