@@ -110,8 +110,9 @@ def test_an_interrupt_while_a_command_loads_is_no_traceback(number: signal.Signa
 
 
 def test_the_command_line_loads_nothing_before_it_listens() -> None:
+    """But for what Python loads by itself."""
     script = (
-        f"import sys; sys.path.insert(0, {str(Path.cwd())!r}); before = set(sys.modules); import tracrl.cli;"
+        f"import os, sys; sys.path.insert(0, {str(Path.cwd())!r}); before = set(sys.modules); import tracrl.cli;"
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # what signal rests on, which need not be loaded first
-import posix  # what os rests on
+import os  # which Python itself has loaded
 import sys
 
 STOPPED = "tracrl: Stopped.\n"
@@ -20,8 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def interrupt(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
         if arguments is None and _is_loading("torch"):  # its C++ would end the process with words of its own
-            posix.write(2, STOPPED.encode())
-            posix._exit(_status(interrupts))
+            os.write(2, STOPPED.encode())
+            os._exit(_status(interrupts))
         raise KeyboardInterrupt
 
     # Ctrl-C is left alone where it is ignored, as it is behind an & in a script; SIGTERM ends every command.
