@@ -204,7 +204,8 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
     known = read_json(file_of(options, task, variant, ".judged.json"))
     estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
     choices = choices_from(estimates, told_x(estimates), limits_of(task), confidence)[1]
-    if any(mark(choice) not in known for choice in choices):
+    if missing := sum(mark(choice) not in known for choice in choices):
+        print(f"left out: {task}, {variant} at {confidence:g}: {missing} of {len(choices)} choices were not played")
         return []
     return [
         Chosen(

@@ -393,10 +393,13 @@ def main() -> None:
             write(results, chosen.csv)
         if chosen.picture:
             draw(results, chosen.picture)
-    for task in chosen.tasks:
+    for task in chosen.tasks if chosen.what in ("policies", "truth", "measure") else ():
+        of_each = stacks(np.arange(9.0), seed=chosen.seed)
+        for name, (_, _, seeds) in of_each.items():
+            is_trained(task, chosen.out, name, seeds)  # refuses policies of other seeds
         if chosen.what == "measure":
             measure(task, chosen.out, chosen.device)
-        for name in stacks(np.arange(9.0)) if chosen.what in ("policies", "truth") else ():
+        for name in of_each if chosen.what != "measure" else ():
             if chosen.what == "policies":
                 train(task, chosen.out, name, chosen.share, chosen.seed, chosen.device)
             else:

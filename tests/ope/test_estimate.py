@@ -215,6 +215,11 @@ def test_policies_of_which_nobody_says_a_number_are_named(monkeypatch: pytest.Mo
     stacks = {"a": line_policy()[[0, 1]], "b": line_policy()[[2, 3]], "c": line_policy()[[4, 5]]}
     with pytest.raises(TracrlError, match=r"Nothing can be estimated of b: for 1 of 6 policies neither"):
         estimate(stacks, line_log(20), effort=short, device="cpu")
+    found = estimate(stacks, line_log(20), effort=short, device="cpu", candidates=True)
+    assert (found.costs[2], found.returns[2]) == (np.inf, -np.inf)
+    assert not found.shown(1e9, 0.5)[2]
+    assert np.isfinite(np.delete(found.costs, 2)).all()
+    assert any("Nothing could be estimated of 1 of 6 candidates" in note for note in found.notes)
 
 
 def test_bad_input_is_a_sentence() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tracrl.errors import TracrlError
 from tracrl.ope.acting import Actor
 from tracrl.ope.estimates import Estimates
 from tracrl.ope.inner_limits import calibrate, candidates, inner_limits
@@ -114,6 +115,17 @@ def test_x_is_chosen_beside_the_inner_limit() -> None:
     dear = calibrate(tried, replace(estimates, costs=estimates.costs + np.repeat([80.0, 90, 60, 70], each)), [20])
     assert [(c.inner, c.x, c.shown) for c in dear.choices] == [(0, 50, False)] * 2
     assert "x" in [column.header for column in none.table().columns]
+
+
+def test_candidates_that_nothing_is_known_of_are_not_chosen_and_where_all_are_that_is_said() -> None:
+    tried = candidates(policy(), [20])
+    estimates = estimated(tried.stacks["trac-any"], (0.5, 2.0), error=50.0)
+    above = np.array(estimates.limits) > 1
+    estimates.costs[above], estimates.returns[above] = np.inf, -np.inf
+    assert [c.inner for c in calibrate(tried, estimates, [20]).choices] == [1, 1]
+    estimates.costs[:] = np.inf
+    with pytest.raises(TracrlError, match="Nothing can be estimated of what seed 0 does at a limit of 20"):
+        calibrate(tried, estimates, [20])
 
 
 def test_where_nothing_is_shown_the_limit_itself_is_acted_at_and_that_is_said() -> None:

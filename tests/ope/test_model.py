@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -124,6 +126,23 @@ def test_with_an_eye_on_where_they_go_episodes_come_back_that_do_not_blindly() -
     assert tipping == blindly, "one who tips it over says nothing of the model"
     data = tipping_log()
     np.testing.assert_allclose(logged[:, 1], data.total_costs[model.held_out])
+
+
+def test_a_replay_that_runs_away_is_not_taken_for_one_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one episode, for one of two members or for both; a cost of 0 would be a good guess there."""
+    model = LearnedModel(Dynamics(hidden=(8,)), Log.of(line_log(30), CPU), members=2)
+    logged = retrace(model, [line_policy()])[1]
+
+    def replay(lost: list[int], *given: object) -> np.ndarray:
+        told = np.tile(logged, (2, 1 if given[1] is None else len(line_policy()), 1, 1))
+        if given[1] is None:
+            return told + 5.0
+        told[lost, :, 0] = np.nan
+        return told
+
+    for lost, kept in (([1], 5.0), ([0, 1], 5.0), ([], 0.0)):
+        monkeypatch.setattr(playing, "_again", partial(replay, lost))
+        np.testing.assert_allclose(retrace(model, [line_policy()])[0] - logged, kept, atol=1e-9)
 
 
 def test_policies_act_on_tensors_as_they_do() -> None:

@@ -155,6 +155,7 @@ def calibrate(
         trained_on=[trained.fingerprint],
         device=options.device,
         effort=effort_on(options.device),
+        candidates=True,
         progress=lambda text: say_aside(f"{text} ..."),
     )
     found = chosen_limits(given, estimates, limits, options.confidence)

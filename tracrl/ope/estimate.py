@@ -81,6 +81,7 @@ def estimate(
     effort: Effort | None = None,
     progress: Callable[[str], None] | None = None,
     keep: Callable[[Opinions], None] | None = None,
+    candidates: bool = False,
 ) -> Estimates:
     """Estimated return and cost of each policy of a stack, or of several stacks by name.
 
@@ -91,6 +92,7 @@ def estimate(
     With ``holdout`` only that share of the episodes is used (:func:`tracrl.data.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether
     they rest on the same episodes. ``keep`` is given the opinions before they are weighed.
+    Of ``candidates`` those that nothing can be estimated of are as bad as can be, in place of an error.
     """
     stacks = {policy.metadata.method: policy} if isinstance(policy, Policy) else dict(policy)
     if not stacks:
@@ -104,14 +106,18 @@ def estimate(
     if keep is not None:
         keep(found)
     names = tuple(name for name, one in stacks.items() for _ in range(len(one)))
-    if found.unknown.any():
-        which = ", ".join(dict.fromkeys(names[i] for i in np.flatnonzero(found.unknown)))
+    unknown, notes = found.unknown, [note, *_remarks(stacks, found)]
+    if candidates and unknown.any():
+        notes.append(f"Nothing could be estimated of {unknown.sum()} of {len(names)} candidates: they were left out.")
+    elif unknown.any():
+        which = ", ".join(dict.fromkeys(names[i] for i in np.flatnonzero(unknown)))
         raise TracrlError(
-            f"Nothing can be estimated of {which}: for {found.unknown.sum()} of {len(names)} policies neither the "
+            f"Nothing can be estimated of {which}: for {unknown.sum()} of {len(names)} policies neither the "
             "model of the dynamics nor fitted Q evaluation ends in a number. Leave them out, and look for actions or "
             "logged numbers that are far too large (tracrl data check)."
         )
     values, errors = found.weighed()
+    values[unknown], errors[unknown] = (-np.inf, np.inf), 0.0
     metadata = [one.metadata for one in stacks.values()]
     return Estimates(
         names=names,
@@ -130,7 +136,7 @@ def estimate(
             "horizon": used.max_steps,
             "task": used.task,
         },
-        notes=(note, *_remarks(stacks, found)),
+        notes=tuple(notes),
         opinions={"fqe": _opinion(found.fitted.mean(axis=0)), "model": _opinion(found.played.mean(axis=0))},
         policies=tuple(mark for one in stacks.values() for mark in one.fingerprints()),
         ood_in_log=tuple(map(float, found.ood_in_log)),

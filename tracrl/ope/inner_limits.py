@@ -46,6 +46,8 @@ X_COUNT = 4
 TITLE = "Inner limits, chosen from the log alone"
 HEADS = ("inner limit", "x", "cost", "at most", "return", "shown")
 """what is told of each choice behind its limit and seed"""
+NO_BOLDER = "What is not shown to be within its limit acts no bolder than to be told it."
+"""of calibrations since version 0.14.0"""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,7 @@ class Choice:
         """As the ``HEADS`` say."""
         x = "–" if self.x is None else f"{self.x:g}"
         numbers = (f"{number:.1f}" for number in (self.cost, self.cost_bound, self.estimated_return))
-        said = "yes" if self.shown else "NO: acts no bolder than told"
-        return f"{self.inner:g}", x, *numbers, said
+        return f"{self.inner:g}", x, *numbers, "yes" if self.shown else "NO"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +89,14 @@ class Calibration:
         try:
             choices = tuple(_checked(Choice(**choice)) for choice in stored["choices"])
             confidence, notes = float(stored["confidence"]), tuple(map(str, stored["notes"]))
-        except (KeyError, TypeError, ValueError) as error:
+            check_confidence(confidence)
+            marks = policy.fingerprints()
+            saved_with = tuple(stored.get("policies", marks))  # which files before version 0.14.0 lack
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise TracrlError(f"{directory.calibration} holds no calibration of tracrl ({error}).") from error
         told = list(zip(policy.metadata.limits, policy.metadata.seeds, strict=True))
-        if not isinstance(policy, MLPPolicy) or [(choice.limit, choice.seed) for choice in choices] != told:
+        asked = [(choice.limit, choice.seed) for choice in choices]
+        if not isinstance(policy, MLPPolicy) or asked != told or saved_with != marks:
             raise TracrlError(
                 f"{directory.calibration} is of other policies than those of {directory.calibrated.name}: train with "
                 "--calibrate anew."
@@ -107,6 +112,7 @@ class Calibration:
             "confidence": self.confidence,
             "choices": [asdict(choice) for choice in self.choices],
             "notes": [*self.notes, ASSUMPTIONS],
+            "policies": list(self.policy.fingerprints()),
         }
 
     @property
@@ -178,7 +184,8 @@ def calibrate(given: Candidates, estimates: Estimates, limits: Sequence[float], 
     x = [x for x, stack in zip(given.x, stacks, strict=True) for _ in range(len(stack))]
     places, choices = choices_from(estimates, x, limits, confidence)
     policy = plain[places].at([choice.limit for choice in choices])
-    return Calibration(policy, tuple(choices), confidence, estimates.notes)
+    more = () if all(choice.shown for choice in choices) else (NO_BOLDER,)
+    return Calibration(policy, tuple(choices), confidence, (*estimates.notes, *more))
 
 
 def choices_from(
@@ -201,6 +208,11 @@ def choices_from(
                 best = max(shown or likely, key=lambda i: float(returns[i]))
             else:
                 best = min(no_bolder, key=lambda i: float(bounds[i]))
+            if not math.isfinite(bounds[best]):
+                raise TracrlError(
+                    f"Nothing can be estimated of what seed {seed} does at a limit of {limit:g} or below: look for "
+                    "actions or logged numbers that are far too large (tracrl data check)."
+                )
             choices.append(
                 Choice(
                     limit=float(limit),

@@ -52,13 +52,15 @@ def retrace(model: LearnedModel, policies: Sequence[Policy], seed: int = 0) -> t
     def off(foretold: Floats) -> Floats:
         known = np.isfinite(foretold)  # a member that ran away says nothing of how the others are asked
         told = np.where(known, foretold, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-        square: Floats = np.square(told - logged).mean(axis=1)
+        square: Floats = np.square(np.where(known.any(axis=0), told, np.inf) - logged).mean(axis=1)
         return square
 
     blindly, found = _again(model, None, seed), []
     for policy in policies:
         looking = np.repeat(blindly, len(policy), axis=1) if has_memory(policy) else _again(model, policy, seed)
-        found.append(np.where((off(looking) < off(blindly))[None, :, None], looking, blindly))
+        ran_away = (np.isfinite(blindly) & ~np.isfinite(looking)).any(axis=(0, 2))
+        nearer = (off(looking) < off(blindly)) & ~ran_away
+        found.append(np.where(nearer[None, :, None], looking, blindly))
     return np.concatenate(found, axis=1), logged
 
 

@@ -255,13 +255,14 @@ def nearby(foretold: Floats, logged: Floats, values: Floats) -> tuple[Floats, Fl
 
 
 def middle_half(votes: Floats, shares: Floats) -> Floats:
-    """(votes, …) → (…): the mean of what lies between the quarters, each vote with its share of 1."""
+    """(votes, …) → (…): the mean of what lies between the quarters, each vote with its share of 1; NaN where nobody has
+    a share"""
     order = np.argsort(votes, axis=0, kind="stable")
     votes, shares = np.take_along_axis(votes, order, 0), np.take_along_axis(shares, order, 0)
     upto = np.cumsum(shares, axis=0)
     inside = np.clip(np.minimum(upto, 0.75) - np.maximum(upto - shares, 0.25), 0, None)
-    mean: Floats = (inside * votes).sum(axis=0) / inside.sum(axis=0)
-    return mean
+    total = inside.sum(axis=0)
+    return np.divide((inside * votes).sum(axis=0), total, out=np.full_like(total, np.nan), where=total > 0)
 
 
 def _known(values: Floats) -> Floats:

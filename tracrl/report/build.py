@@ -81,12 +81,12 @@ def make_report(
         }
     grids |= more_grids(found, collection)
     estimated, problems = estimated_of(collection.results)
-    calibrated, more_problems = calibrated_of(collection.results)
+    calibrated, more_problems = calibrated_of(collection.stacks)
     collection = replace(collection, notes=(*collection.notes, *problems, *more_problems))
     if estimated:
         grids["estimates"] = estimates_grid(collection.results, estimated)
     if calibrated:
-        grids["calibrated"] = calibrated_grid(collection.results, calibrated)
+        grids["calibrated"] = calibrated_grid(collection.stacks, calibrated)
     for name, grid in grids.items():
         for suffix, formatted in FORMATS.items():
             _write(out / "tables" / f"{name}.{suffix}", formatted(grid))
@@ -129,8 +129,8 @@ def make_report(
 def more_grids(found: Overview, collection: Collection) -> dict[str, Grid]:
     """What is told of each limit, and of data of one's own."""
     own, grids = found.of_own_data(), {}
-    if own.rows or collection.unscored:
-        grids["own-data"] = own_data_grid(own, collection.unscored)
+    if own.rows or collection.unscored_own:
+        grids["own-data"] = own_data_grid(own, collection.unscored_own)
     if found.results:
         grids["verdicts"] = verdicts_grid(found)
     return grids

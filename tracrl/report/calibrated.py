@@ -9,14 +9,14 @@ from pathlib import Path
 from tracrl.errors import TracrlError
 from tracrl.ope.inner_limits import HEADS, TITLE, Calibration
 from tracrl.report.grid import Entry, Grid, Line
-from tracrl.report.results import Result
+from tracrl.report.results import StackMetadata
 from tracrl.train.directory import RunDirectory
 
 
-def calibrated_of(results: Sequence[Result]) -> tuple[dict[Path, Calibration], list[str]]:
+def calibrated_of(stacks: Sequence[StackMetadata]) -> tuple[dict[Path, Calibration], list[str]]:
     """By the directory of each run that keeps a calibration; and what cannot be read of them."""
     found, problems = {}, []
-    for path in dict.fromkeys(result.stack.path for result in results):
+    for path in dict.fromkeys(stack.path for stack in stacks):
         if not RunDirectory(path).calibration.exists():
             continue
         try:
@@ -26,12 +26,13 @@ def calibrated_of(results: Sequence[Result]) -> tuple[dict[Path, Calibration], l
     return found, problems
 
 
-def calibrated_grid(results: Sequence[Result], calibrated: Mapping[Path, Calibration]) -> Grid:
+def calibrated_grid(stacks: Sequence[StackMetadata], calibrated: Mapping[Path, Calibration]) -> Grid:
     """A row for each wanted limit and seed. Numbers are as they are, as the limit is."""
-    titles = {result.stack.path: f"{result.stack.task}, {result.stack.title}" for result in results}
-    titles = {path: titles[path] for path in calibrated}
-    if len(set(titles.values())) < len(titles):
-        titles = {path: f"{title} ({path.parent.name}/{path.name})" for path, title in titles.items()}
+    plain = {stack.path: f"{stack.task}, {stack.title}" for stack in stacks if stack.path in calibrated}
+    titles = dict(plain)
+    for where in (lambda path: f"{path.parent.name}/{path.name}", str):
+        if len(set(titles.values())) < len(titles):
+            titles = {path: f"{title} ({where(path)})" for path, title in plain.items()}
     lines = [
         Line(f"{titles[path]}, limit {choice.limit:g}, seed {choice.seed}", tuple(map(Entry, choice.in_words())))
         for path, calibration in calibrated.items()

@@ -24,7 +24,17 @@ class Collection:
     unreadable: tuple[str, ...] = ()
     """a sentence for each directory that is damaged, contradicts another, or cannot be looked into"""
     unscored: tuple[StackMetadata, ...] = ()
-    """trained on data of one's own and evaluated nowhere"""
+    """evaluated nowhere"""
+
+    @property
+    def unscored_own(self) -> list[StackMetadata]:
+        """Those that were trained on data of one's own, which there may be no environment for."""
+        return [stack for stack in self.unscored if stack.is_own]
+
+    @property
+    def stacks(self) -> list[StackMetadata]:
+        """Of each result, and of what has none."""
+        return [*(result.stack for result in self.results), *self.unscored]
 
 
 def collect(paths: Sequence[Path]) -> Collection:
@@ -47,9 +57,7 @@ def collect(paths: Sequence[Path]) -> Collection:
             if there is not results:
                 notes.append(_compare(there, results))
         except UnscoredError as unfinished:
-            stack = StackMetadata.of(read_metadata(directory))
-            if stack.is_own:
-                unscored.append(stack)
+            unscored.append(StackMetadata.of(read_metadata(directory)))
             notes.append(str(unfinished))
         except UnfinishedError as unfinished:
             notes.append(str(unfinished))
@@ -57,7 +65,7 @@ def collect(paths: Sequence[Path]) -> Collection:
             unreadable.append(str(damaged))
         except OSError as error:
             unreadable.append(f"{directory} cannot be read ({error.strerror or error}).")
-    if not stacks and not unscored:
+    if not stacks and not any(stack.is_own for stack in unscored):
         told = [*unreadable, *notes]
         reason = f" ({told[0].rstrip('.')})" if told else ""
         raise TracrlError(f"No finished run lies below {' '.join(map(str, paths))}{reason}.")

@@ -33,7 +33,7 @@ LEARNING_SECONDS = 0.0004
 TRAC_ROW_SECONDS = 5.8e-6
 """TraC, for each step of each segment of a batch"""
 UPDATE_SECONDS = {
-    "bc-all": 0.0024, "bc-safe": 0.0025, "cdt": 0.18, "bcq-lag": 0.15, "bear-lag": 0.14, "cpq": 0.075,
+    "bc-all": 0.0024, "bc-safe": 0.0025, "cdt": 0.18, "bcq-lag": 0.15, "bear-lag": 0.14, "cpq": 0.05,
     "coptidice": 0.024,
 }  # fmt: skip
 """of one run, with the presets' batches"""
