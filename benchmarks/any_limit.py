@@ -64,7 +64,8 @@ def train(task: str, variant: str, options: argparse.Namespace) -> str:
     warnings.simplefilter("ignore")  # few safe segments at the lowest limit
     data = episodes_of(task, options.data)
     kind = tracrl.TraC if variant == "trac" else tracrl.TraCAny
-    changes = VARIANTS[variant] | ({} if options.updates is None else {"updates": options.updates})
+    told = {"updates": options.updates, "dropout": options.dropout}
+    changes = VARIANTS[variant] | {name: value for name, value in told.items() if value is not None}
     method = kind.preset(get_task(task).suite, options.preset, **changes)
     began = time.monotonic()
     own_units = "on" if task in options.standardise else "auto"
@@ -223,6 +224,7 @@ def main() -> None:
     parser.add_argument("--standardise", nargs="*", default=(), metavar="TASK", help="trained on standardised data")
     parser.add_argument("--preset", choices=["fast", "full"], default="fast")
     parser.add_argument("--updates", type=int, help="in place of the preset's")
+    parser.add_argument("--dropout", type=float, help="in place of the method's")
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--inner", type=float, nargs="+", help="inner limits that are estimated, in place of a spread")

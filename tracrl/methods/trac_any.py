@@ -30,7 +30,7 @@ from tracrl.methods.trac_losses import log_prob, weights
 from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy, RemainingBudgetPolicy
 from tracrl.policies.base import Policy
 from tracrl.policies.layers import named_layers
-from tracrl.settings import Range
+from tracrl.settings import Dropout, Range
 
 MOST_LABELS = 8_000_000
 """of a run: segments × limits; more segments make do with fewer limits"""
@@ -55,6 +55,8 @@ class TraCAny(TraC):
         "sharpness", "told",
     )  # fmt: skip
 
+    dropout: Dropout = 0.05
+    """rate of dropout after each hidden layer; with TraC's 0.25 neighbouring limits are told apart too little"""
     label_limits: Annotated[int, Range(2, 1_000)] = 32
     """limits at which segments are labelled"""
     lowest: Annotated[float, Range(0, 100, kind="per cent")] = 5.0
