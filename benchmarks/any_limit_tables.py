@@ -6,6 +6,7 @@ python -m benchmarks.any_limit_tables --out runs/any-limit
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +206,8 @@ def judged(options: argparse.Namespace, task: str, variant: str, confidence: flo
     estimates = Estimates.load(file_of(options, task, variant, ".estimates.json"))
     choices = choices_from(estimates, told_x(estimates), limits_of(task), confidence)[1]
     if missing := sum(mark(choice) not in known for choice in choices):
-        print(f"left out: {task}, {variant} at {confidence:g}: {missing} of {len(choices)} choices were not played")
+        why = f"{missing} of {len(choices)} choices were not played"
+        print(f"left out: {task}, {variant} at {confidence:g}: {why}", file=sys.stderr)
         return []
     return [
         Chosen(
