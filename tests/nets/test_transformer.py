@@ -63,3 +63,10 @@ def test_attention_with_dropout_turned_down_is_attention() -> None:
     assert (plain - masked).abs().mean() < 0.05
     assert (plain - masked).abs().median() < 0.01
     assert not torch.equal(plain, masked)
+
+
+def test_some_tokens_come_out_as_they_do_among_all() -> None:
+    gpt = StackedGPT(generators([0, 1]), 16, layers=2, heads=2, dropout=0.1)
+    x = torch.randn(2, 5, 12, 16, generator=torch.Generator().manual_seed(3))
+    some = gpt(x, wanted=lambda tokens: tokens[:, :, 2::4])
+    assert torch.allclose(some, gpt(x)[:, :, 2::4], atol=1e-6)

@@ -208,8 +208,12 @@ class Model(nn.Module):
             ],
             dim=3,
         )
-        known = self.gpt((tokens + moment).flatten(2, 3), keys).view_as(tokens)
-        seen, done = known[:, :, :, TOKENS_A_STEP - 2], known[:, :, :, TOKENS_A_STEP - 1]
+
+        def of_observation_and_action(x: Tensor) -> Tensor:
+            return x.unflatten(2, (steps, TOKENS_A_STEP))[:, :, :, -2:].flatten(2, 3)
+
+        known = self.gpt((tokens + moment).flatten(2, 3), keys, wanted=of_observation_and_action)
+        seen, done = known.unflatten(2, (steps, 2)).unbind(3)
         # What losses are made of is in float32, whatever the products are in.
         mean, log_std, cost = (
             head(at).float() for head, at in ((self.mean, seen), (self.log_std, seen), (self.cost, done))

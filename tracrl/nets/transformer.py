@@ -20,9 +20,15 @@ STD = 0.02  # of all first weights
 Keys = Callable[[int], Tensor]
 """stream → keys (R,) of dropout masks"""
 Attend = Callable[[Tensor, Tensor, int, int], Tensor]
+Wanted = Callable[[Tensor], Tensor]
+"""(R, sequences, tokens, width) → the same of some of the tokens"""
 _STREAMS_A_BLOCK = 3
 MOST_FUSED_TOKENS, FUSED_HEADS = 128, (16, 32, 64)
 """what the kernel of :mod:`tracrl.nets.attention` takes, its tokens a multiple of 8: all scores of a head in a tile"""
+
+
+def every(tokens: Tensor) -> Tensor:
+    return tokens
 
 
 class Affine(nn.Module):
@@ -72,19 +78,21 @@ class Block(nn.Module):
         self.widen = Affine(generators, width, 4 * width)
         self.narrow = Affine(generators, 4 * width, width)
 
-    def forward(self, x: Tensor, dropout: Dropout) -> Tensor:
-        x = x + dropout(self.attend(self.attention_norm(x), dropout), 1)
+    def forward(self, x: Tensor, dropout: Dropout, wanted: Wanted = every) -> Tensor:
+        """What comes out for the ``wanted`` tokens."""
+        together = wanted(self.attend(self.attention_norm(x), dropout))
+        x = wanted(x) + dropout(self.attended(together), 1)
         hidden = gelu(self.widen(self.mlp_norm(x)))
         return x + dropout(self.narrow(hidden), 2)
 
     def attend(self, x: Tensor, dropout: Dropout) -> Tensor:
-        """Causal self-attention."""
+        """Causal self-attention, its heads side by side."""
         runs, sequences, tokens, width = x.shape
         mixed = self.mixing(x).view(runs * sequences, tokens, -1)
         if dropout.keys is not None and dropout.active and self.fused is not None:
             rounded = mixed.bfloat16() if torch.is_autocast_enabled("cuda") else mixed
             together = self.fused(rounded, dropout.keys(dropout.first_stream), self.heads, dropout.dropped)
-            return self.attended(together.view(x.shape))
+            return together.view(x.shape)
         # (3, R · sequences, heads, tokens, width of a head)
         query, key, value = mixed.view(*mixed.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         if not dropout.active:
@@ -95,7 +103,7 @@ class Block(nn.Module):
             scores = torch.baddbmm(hidden, scaled.flatten(0, 1), turned.flatten(0, 1)).view(*query.shape[:3], tokens)
             share = scores.softmax(-1)
             together = dropout(share.view(runs, sequences, self.heads, tokens, tokens), 0).view_as(share) @ value
-        return self.attended(together.transpose(1, 2).reshape(runs, sequences, tokens, width))
+        return together.transpose(1, 2).reshape(runs, sequences, tokens, width)
 
 
 class Dropout:
@@ -142,11 +150,14 @@ class StackedGPT(nn.Module):
         for block in self.blocks:
             block.fused = attend
 
-    def forward(self, x: Tensor, keys: Keys | None = None, first_stream: int = 1000) -> Tensor:
-        """``keys`` turn dropout on: (R,) keys for each stream from ``first_stream`` on."""
+    def forward(self, x: Tensor, keys: Keys | None = None, first_stream: int = 1000, wanted: Wanted = every) -> Tensor:
+        """``keys`` turn dropout on: (R,) keys for each stream from ``first_stream`` on. Only the ``wanted`` tokens go
+        through the last block behind its attention: nothing comes of the others."""
         x = Dropout(self.dropout, keys, first_stream)(self.embedding_norm(x), 0)
         for i, block in enumerate(self.blocks):
-            x = block(x, Dropout(self.dropout, keys, first_stream + 1 + i * _STREAMS_A_BLOCK))
+            dropout = Dropout(self.dropout, keys, first_stream + 1 + i * _STREAMS_A_BLOCK)
+            last = i == len(self.blocks) - 1
+            x = block(x, dropout, wanted if last else every)
         return self.final_norm(x)
 
 
