@@ -62,7 +62,8 @@ def main() -> None:
     if options.begin:
         begin(options.begin, options.device)
         return
-    before, numbers = record.facts(options.device), {}
+    before = record.facts(options.device)
+    numbers: dict[str, dict[str, float]] = {}
     for name in options.methods:
         with tempfile.TemporaryDirectory() as caches:
             first, again = (seconds(name, options.device, Path(caches)) for _ in range(2))

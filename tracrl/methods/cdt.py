@@ -210,10 +210,10 @@ class Model(nn.Module):
         )
 
         def of_observation_and_action(x: Tensor) -> Tensor:
-            return x.unflatten(2, (steps, TOKENS_A_STEP))[:, :, :, -2:].flatten(2, 3)
+            return x.view(runs, sequences, steps, TOKENS_A_STEP, -1)[:, :, :, -2:].flatten(2, 3)
 
         known = self.gpt((tokens + moment).flatten(2, 3), keys, wanted=of_observation_and_action)
-        seen, done = known.unflatten(2, (steps, 2)).unbind(3)
+        seen, done = known.view(runs, sequences, steps, 2, -1).unbind(3)
         # What losses are made of is in float32, whatever the products are in.
         mean, log_std, cost = (
             head(at).float() for head, at in ((self.mean, seen), (self.log_std, seen), (self.cost, done))
