@@ -187,6 +187,27 @@ def test_threads_share_out_all_rows_in_blocks_that_begin_with_whole_words(rows: 
     assert max(block.stop - block.start for block in flat) < 2 * ROWS
 
 
+def test_members_of_a_run_alone_are_dealt_out_to_threads() -> None:
+    """Each layer's gradients are bit for bit those of one thread; those of rows are sums in another order."""
+    network = StackedMLP(generators([0]), (5, 16, 12, 2), members=4)
+    x = torch.randn(1, 700, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert len({share.networks for share in blocks._shared_out(1, 4, 700, 2, blocks.FEWEST_ROWS)}) == 2
+    results = []
+    for threads in (1, 2):
+        network.threads = threads
+        result = network(x)
+        results.append((result, *torch.autograd.grad(result.square().sum(), [*network.parameters(), x])))
+    for one, two in zip(*(r[:-1] for r in results), strict=True):
+        assert torch.equal(one, two)
+    assert torch.allclose(results[0][-1], results[1][-1], rtol=1e-5, atol=1e-6)
+
+
+def test_few_rows_are_left_to_one_thread_where_tiles_multiply_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for tiled, bf16, threads in ((True, True, 1), (True, False, 2), (False, True, 2)):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda tiled=tiled: tiled)
+        assert len(blocks.shares(512, 2, blocks.fewest_rows(bf16))) == threads
+
+
 @pytest.mark.parametrize("members", [None, 3])
 def test_by_several_threads_it_is_the_same(members: int | None) -> None:
     """But for the order of sums; dropout's masks are where they were."""

@@ -25,6 +25,8 @@ ROWS = 1024
 
 FEWEST_ROWS = 128
 """that are worth a thread of their own"""
+FEWEST_TILED_ROWS = 512
+"""the same of products in bfloat16 on processors with tiles for them (AMX), which are done before threads have met"""
 
 FEW = 8
 """outputs of a last layer for which compiled passes are faster than products in bfloat16"""
@@ -100,10 +102,11 @@ class _BlockedMLP(torch.autograd.Function):
         layers = [list(zip(w, b, strict=True)) for w, b in zip([*weights[:-1], lying], biases, strict=True)]
         last = [] if passes is None else [(array(w), numbers(b)) for w, b in layers[-1]]
 
-        def work(blocks: Sequence[slice]) -> list[Tensor]:
+        def work(share: _Share) -> list[Tensor]:
             hidden: list[Tensor] = []
-            for g, (of_run, out) in enumerate(zip(_each(source, members), result, strict=True)):
-                for block in blocks:
+            for g in share.networks:
+                of_run, out = source[g // members], result[g]
+                for block in share.blocks:
                     h = of_run[block]
                     for i, of_layer in enumerate(layers[:-1]):
                         h = layer(h, *of_layer[g], activation)
@@ -118,7 +121,8 @@ class _BlockedMLP(torch.autograd.Function):
                         passes.last(array(h), *last[g], array(out[block]))
             return hidden
 
-        ctx.members, ctx.tanh, ctx.passes, ctx.shares = members, tanh, passes, shares(rows, threads)
+        ctx.members, ctx.tanh, ctx.passes = members, tanh, passes
+        ctx.shares = _shared_out(len(x), members, rows, threads, fewest_rows(bf16))
         hidden = side_by_side(work, [(share,) for share in ctx.shares])
         ctx.save_for_backward(source, *weights, *itertools.chain(*hidden))
         return result
@@ -130,25 +134,29 @@ class _BlockedMLP(torch.autograd.Function):
         need_x, need_layers = ctx.needs_input_grad[0], any(ctx.needs_input_grad[7:])
         passes, kind = ctx.passes, gradients[0].dtype
         slopes = gradients[0].contiguous() if passes is not None else gradients[0].to(source.dtype)
-        of_x = torch.empty_like(source, dtype=kind) if need_x else None
         turned = [list(w.transpose(1, 2)) for w in weights]
+        units, outputs = weights[-1].shape[1:]
 
-        def work(blocks: Sequence[slice], held: Iterator[Tensor]) -> list[Tensor]:
-            """The gradients of weights and biases over these rows, those of x in their place."""
-            of_weights = [torch.empty_like(w, dtype=kind) for w in weights] if need_layers else []
-            of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights] if need_layers else []
-            to_weights, to_biases = [list(w) for w in of_weights], [list(b.squeeze(1)) for b in of_biases]
-            units, outputs = weights[-1].shape[1:]
+        def places() -> list[Tensor]:
+            """For the gradients of weights and biases."""
+            of_weights = [torch.empty_like(w, dtype=kind) for w in weights]
+            of_biases = [w.new_empty(len(w), 1, w.shape[2], dtype=kind) for w in weights]
+            return [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
+
+        def work(share: _Share, held: Iterator[Tensor], to: Sequence[Tensor], of_x: Tensor | None) -> None:
+            """The gradients of these networks over these rows."""
+            to_weights, to_biases = list(to[0::2]), [b.squeeze(1) for b in to[1::2]]
             unasked = [torch.empty(shape) for shape in ((units, outputs), (outputs,), (units,))]
-            for g, (of_run, of_result) in enumerate(zip(_each(source, members), slopes, strict=True)):
-                for block in blocks:
-                    delta, later, top = of_result[block], block is not blocks[0], count - 1
-                    inputs = [of_run[block], *itertools.islice(held, count - 1)]
+            for g in share.networks:
+                run = g // members
+                for block in share.blocks:
+                    delta, later, top = slopes[g, block], block is not share.blocks[0], count - 1
+                    inputs = [source[run, block], *itertools.islice(held, count - 1)]
                     if passes is not None:
-                        places = [to_weights[-1][g], to_biases[-1][g], to_biases[-2][g]] if need_layers else unasked
+                        ends = [to_weights[-1][g], to_biases[-1][g], to_biases[-2][g]] if need_layers else unasked
                         arrays = [array(t) for t in (delta, inputs[top], weights[top][g])]
                         delta, top = torch.empty_like(inputs[top]), top - 1
-                        passes.back(*arrays, array(delta), *map(array, places), later)
+                        passes.back(*arrays, array(delta), *map(array, ends), later)
                     elif need_layers:
                         assign(to_biases[-1][g], delta.sum(0), added=later)
                     for i in range(top, -1, -1):
@@ -158,17 +166,43 @@ class _BlockedMLP(torch.autograd.Function):
                             delta, sums = layer(delta, turned[i][g]), to_biases[i - 1][g] if need_layers else None
                             times_slope(delta, inputs[i], ctx.tanh, sums, added=later)
                         elif of_x is not None:
-                            run, member = divmod(g, members)
-                            assign(of_x[run, block], layer(delta, turned[0][g]), added=member > 0)
-            return [t for pair in zip(of_weights, of_biases, strict=True) for t in pair]
+                            first = g in (run * members, share.networks[0])
+                            assign(of_x[run, block], layer(delta, turned[0][g]), added=not first)
 
-        left, each = iter(hidden), len(weights[0]) * (count - 1)
-        held = [list(itertools.islice(left, each * len(share))) for share in ctx.shares]
-        done = side_by_side(work, [(share, iter(h)) for share, h in zip(ctx.shares, held, strict=True)])
-        for more in done[1:] if need_layers else ():
-            torch._foreach_add_(done[0], more)
-        of_layers: Sequence[Tensor | None] = done[0] or [None] * (2 * count)
-        return of_x, None, None, None, None, None, None, *of_layers
+        # Threads of other rows add to the same layers' gradients, threads of other networks to the same rows'.
+        by_rows, left = len(ctx.shares[0].networks) == len(weights[0]), iter(hidden)
+        of_layers = [places() for _ in (ctx.shares if by_rows else [1])] if need_layers else []
+        of_x = [torch.empty_like(source, dtype=kind) for _ in ([1] if by_rows else ctx.shares)] if need_x else []
+        held = [iter(list(itertools.islice(left, (count - 1) * share.pieces))) for share in ctx.shares]
+        to = zip(ctx.shares, held, itertools.cycle(of_layers or [[]]), itertools.cycle(of_x or [None]), strict=False)
+        side_by_side(work, list(to))
+        for more in of_layers[1:]:
+            torch._foreach_add_(of_layers[0], more)
+        for other in of_x[1:]:
+            of_x[0].add_(other)
+        layers = of_layers[0] if need_layers else [None] * (2 * count)
+        return of_x[0] if need_x else None, None, None, None, None, None, None, *layers
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What a thread takes: these networks over these rows."""
+
+    networks: range
+    blocks: Sequence[slice]
+
+    @property
+    def pieces(self) -> int:
+        return len(self.networks) * len(self.blocks)
+
+
+def _shared_out(runs: int, members: int, rows: int, threads: int, fewest: int) -> list[_Share]:
+    """A run's networks, where they can be dealt out evenly: half as many products as of half the rows, and fewer sums.
+    Else rows."""
+    if runs == 1 and threads > 1 and members % threads == 0:
+        each, (blocks,) = members // threads, shares(rows, 1)
+        return [_Share(range(first, first + each), blocks) for first in range(0, members, each)]
+    return [_Share(range(runs * members), blocks) for blocks in shares(rows, threads, fewest)]
 
 
 def how_many(threads: int | None) -> int:
@@ -176,10 +210,16 @@ def how_many(threads: int | None) -> int:
     return torch.get_num_threads() if threads is None else threads
 
 
-def shares(rows: int, threads: int) -> list[list[slice]]:
+def fewest_rows(bf16: bool) -> int:
+    """that are worth a thread of their own where products are all that it does"""
+    tiled = getattr(torch.cpu, "_is_amx_tile_supported", None) if bf16 else None  # not part of torch's promises
+    return FEWEST_TILED_ROWS if tiled is not None and tiled() else FEWEST_ROWS
+
+
+def shares(rows: int, threads: int, fewest: int | None = None) -> list[list[slice]]:
     """The blocks that each thread takes: nearly equal ones, of about ``ROWS`` rows, that begin at multiples of 8, so
-    that blocks of masks begin with whole words."""
-    threads = min(threads, max(1, rows // FEWEST_ROWS))
+    that blocks of masks begin with whole words. No thread has fewer than the ``fewest``, ``FEWEST_ROWS``."""
+    threads = min(threads, max(1, rows // (fewest or FEWEST_ROWS)))
     blocks = threads * max(1, round(rows / (threads * ROWS)))
     size = max(8, -(-rows // (8 * blocks)) * 8)
     found = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
@@ -212,11 +252,6 @@ def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")
-
-
-def _each(of_runs: Tensor, members: int) -> list[Tensor]:
-    """(rows, size) of each network: those of its run."""
-    return [of_run for of_run in of_runs for _ in range(members)]
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tracrl.nets.blocks import how_many, numbered, shares
+from tracrl.nets.blocks import fewest_rows, how_many, numbered, shares
 from tracrl.nets.passes import Draws
 from tracrl.nets.products import array, numbers
 from tracrl.nets.stacked import StackedAdam, StackedMLP
@@ -39,7 +39,7 @@ class Regression:
         bf16: bool,
     ):
         kind, tables = torch.bfloat16 if bf16 else torch.float32, (inputs.numpy(), targets.numpy())
-        cut = numbered(shares(batch, how_many(network.threads)))
+        cut = numbered(shares(batch, how_many(network.threads), fewest_rows(bf16)))
         count = sum(map(len, cut))
         unrolled = Unrolled(network, kind, count)
         passes = unrolled.passes
