@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tracrl.nets import denormals
 from tracrl.nets.passes import compiled_passes
 from tracrl.nets.products import NARROW, array, assign, last_layer, layer, numbers, product_of, times_slope
 
@@ -251,7 +252,7 @@ def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows", initializer=denormals.take_for_zero)
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:

@@ -24,7 +24,7 @@ from tracrl.data.episodes import Episodes
 from tracrl.data.units import Units, standardised
 from tracrl.errors import TracrlError
 from tracrl.methods.method import ActivationBudget, Compute, Learner, Method, RunSpec
-from tracrl.nets import random
+from tracrl.nets import denormals, random
 from tracrl.nets.stacked import StackedMLP
 from tracrl.policies.base import Policy
 from tracrl.train.graphs import RecordedUpdates
@@ -107,7 +107,7 @@ class Stack:
         self._cores = workers
         # Some of torch's libraries have a number of threads for each thread that calls them.
         self._workers = (
-            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),))
+            ThreadPoolExecutor(workers, initializer=_begin_thread, initargs=(torch.get_num_threads(),))
             if parts > 1
             else None
         )
@@ -136,7 +136,11 @@ class Stack:
         """So many updates of every run; the metrics (R,) of the last. Parts need not wait for each other in between."""
         if self._recorded is not None:
             return self._recorded.advance(times)
-        results = [_advance(self.learners[0], times)] if self._workers is None else self._side_by_side(times)
+        if self._workers is None:
+            with denormals.taken_for_zero():
+                results = [_advance(self.learners[0], times)]
+        else:
+            results = self._side_by_side(times)
         return {name: torch.cat([r[name] for r in results]) for name in results[0]}
 
     def _side_by_side(self, times: int) -> list[dict[str, Tensor]]:
@@ -214,6 +218,11 @@ def _keep_freed_memory() -> None:
         return
     for setting, size in ((TRIM_THRESHOLD, 2**28), (MMAP_THRESHOLD, 2**25)):
         mallopt(ctypes.c_int(setting), ctypes.c_int(size))
+
+
+def _begin_thread(threads: int) -> None:
+    torch.set_num_threads(threads)
+    denormals.take_for_zero()
 
 
 def _advance(learner: Learner, times: int) -> dict[str, Tensor]:
