@@ -192,6 +192,7 @@ def test_members_of_a_run_alone_are_dealt_out_to_threads() -> None:
     network = StackedMLP(generators([0]), (5, 16, 12, 2), members=4)
     x = torch.randn(1, 700, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert len({share.networks for share in blocks._shared_out(1, 4, 700, 2, blocks.FEWEST_ROWS)}) == 2
+    assert len(blocks._shared_out(1, 4, 60, 2, blocks.FEWEST_ROWS)) == 1, "too little for two threads"
     results = []
     for threads in (1, 2):
         network.threads = threads

@@ -175,8 +175,8 @@ class _BlockedMLP(torch.autograd.Function):
         of_layers = [places() for _ in (ctx.shares if by_rows else [1])] if need_layers else []
         of_x = [torch.empty_like(source, dtype=kind) for _ in ([1] if by_rows else ctx.shares)] if need_x else []
         held = [iter(list(itertools.islice(left, (count - 1) * share.pieces))) for share in ctx.shares]
-        to = zip(ctx.shares, held, itertools.cycle(of_layers or [[]]), itertools.cycle(of_x or [None]), strict=False)
-        side_by_side(work, list(to))
+        to = itertools.cycle(of_layers or [[]]), itertools.cycle(of_x or [None])
+        side_by_side(work, list(zip(ctx.shares, held, *to, strict=False)))
         for more in of_layers[1:]:
             torch._foreach_add_(of_layers[0], more)
         for other in of_x[1:]:
@@ -200,8 +200,9 @@ class _Share:
 def _shared_out(runs: int, members: int, rows: int, threads: int, fewest: int) -> list[_Share]:
     """A run's networks, where they can be dealt out evenly: half as many products as of half the rows, and fewer sums.
     Else rows."""
-    if runs == 1 and threads > 1 and members % threads == 0:
-        each, (blocks,) = members // threads, shares(rows, 1)
+    each = members // threads
+    if runs == 1 and threads > 1 and members % threads == 0 and each * rows >= fewest:
+        (blocks,) = shares(rows, 1)
         return [_Share(range(first, first + each), blocks) for first in range(0, members, each)]
     return [_Share(range(runs * members), blocks) for blocks in shares(rows, threads, fewest)]
 
