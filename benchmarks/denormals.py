@@ -21,6 +21,7 @@ from benchmarks.baselines import BASELINES, made_up
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import RunSpec
 from tracrl.methods.registry import METHODS
+from tracrl.nets import blocks
 from tracrl.train.stack import Stack, has_bf16
 
 TIMED = 150
@@ -28,6 +29,7 @@ TIMED = 150
 
 def trained(name: str, data: Episodes, updates: int) -> tuple[list[float], Mapping[str, Tensor]]:
     """Milliseconds of an update at the beginning and at the end, and the weights."""
+    blocks._threads.cache_clear()  # whose threads keep what they once began with
     cpu = torch.device("cpu")
     precision = "bfloat16" if has_bf16(cpu) else "float32"
     with Stack(METHODS[name].preset("Bullet", "fast"), data, [RunSpec(10.0, 0)], cpu, precision=precision) as stack:

@@ -187,20 +187,41 @@ def test_threads_share_out_all_rows_in_blocks_that_begin_with_whole_words(rows: 
     assert max(block.stop - block.start for block in flat) < 2 * ROWS
 
 
-def test_members_of_a_run_alone_are_dealt_out_to_threads() -> None:
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("wanted", ["both", "x"])
+def test_members_of_a_run_alone_are_dealt_out_to_threads(bf16: bool, wanted: str) -> None:
     """Each layer's gradients are bit for bit those of one thread; those of rows are sums in another order."""
-    network = StackedMLP(generators([0]), (5, 16, 12, 2), members=4)
-    x = torch.randn(1, 700, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    assert len({share.networks for share in blocks._shared_out(1, 4, 700, 2, blocks.FEWEST_ROWS)}) == 2
-    assert len(blocks._shared_out(1, 4, 60, 2, blocks.FEWEST_ROWS)) == 1, "too little for two threads"
+    network = StackedMLP(generators([0]), (5, 16, 12, 1), members=4)
+    x = torch.randn(1, 3000, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    layers = list(network.parameters()) if wanted == "both" else []
     results = []
     for threads in (1, 2):
         network.threads = threads
-        result = network(x)
-        results.append((result, *torch.autograd.grad(result.square().sum(), [*network.parameters(), x])))
+        with torch.autocast("cpu", enabled=bf16):
+            result = network(x)
+        results.append((result, *torch.autograd.grad(result.square().sum(), [*layers, x])))
     for one, two in zip(*(r[:-1] for r in results), strict=True):
         assert torch.equal(one, two)
     assert torch.allclose(results[0][-1], results[1][-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("members", "rows", "threads", "fewest", "networks"),
+    [
+        (4, 512, 2, 128, 2),
+        (4, 512, 3, 512, 2),
+        (2, 512, 8, 512, 1),
+        (4, 60, 2, 128, 4),
+        (4, 512, 3, 128, 4),
+        (1, 512, 2, 128, 1),
+    ],
+)
+def test_networks_are_dealt_out_where_rows_would_not_give_more_threads_work(
+    members: int, rows: int, threads: int, fewest: int, networks: int
+) -> None:
+    found = blocks._shared_out(1, members, rows, threads, fewest)
+    assert {len(share.networks) for share in found} == {networks}
+    assert sum(share.pieces for share in found) == members * len({str(b) for share in found for b in share.blocks})
 
 
 def test_few_rows_are_left_to_one_thread_where_tiles_multiply_them(monkeypatch: pytest.MonkeyPatch) -> None:

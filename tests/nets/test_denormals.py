@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -16,6 +18,15 @@ def quotient() -> float:
     return float(torch.full((64,), 1e-38).div_(16).sum())
 
 
+@pytest.fixture
+def _alone() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_alone")
 def test_they_are_zero_meanwhile_and_not_after() -> None:
     assert quotient() > 0
     with denormals.taken_for_zero():
@@ -26,6 +37,13 @@ def test_they_are_zero_meanwhile_and_not_after() -> None:
         assert quotient() == 0
     assert not denormals.are_taken_for_zero()
     assert quotient() > 0
+
+
+def test_nothing_changes_where_torch_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are made meanwhile would keep it: half of a user's large tensor would be taken for 0 later."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with denormals.taken_for_zero():
+        assert not denormals.are_taken_for_zero()
 
 
 @pytest.mark.parametrize("runs", [1, 3])

@@ -68,5 +68,18 @@ def test_attention_with_dropout_turned_down_is_attention() -> None:
 def test_some_tokens_come_out_as_they_do_among_all() -> None:
     gpt = StackedGPT(generators([0, 1]), 16, layers=2, heads=2, dropout=0.1)
     x = torch.randn(2, 5, 12, 16, generator=torch.Generator().manual_seed(3))
-    some = gpt(x, wanted=lambda tokens: tokens[:, :, 2::4])
-    assert torch.allclose(some, gpt(x)[:, :, 2::4], atol=1e-6)
+    results = [gpt(x, wanted=lambda tokens: tokens[:, :, 2::4]), gpt(x)[:, :, 2::4]]
+    assert torch.allclose(*results, atol=1e-6)
+    slopes = [torch.autograd.grad(result.square().sum(), list(gpt.parameters())) for result in results]
+    for some, among_all in zip(*slopes, strict=True):
+        assert torch.allclose(some, among_all, rtol=1e-4, atol=1e-5)
+
+
+def test_some_tokens_have_masks_of_their_own_in_the_last_block_alone() -> None:
+    """Behind its attention; what they attend to was dropped as among all."""
+    gpt = StackedGPT(generators([0]), 16, layers=1, heads=2, dropout=0.25)
+    x = torch.randn(1, 3, 8, 16, generator=torch.Generator().manual_seed(3))
+    keys = random.keys(torch.tensor([0]), torch.tensor(0), 0)
+    some = gpt(x, lambda stream: keys + stream, wanted=lambda tokens: tokens[:, :, 1::2])
+    assert some.shape == (1, 3, 4, 16)
+    assert not torch.allclose(some, gpt(x, lambda stream: keys + stream)[:, :, 1::2])

@@ -198,13 +198,15 @@ class _Share:
 
 
 def _shared_out(runs: int, members: int, rows: int, threads: int, fewest: int) -> list[_Share]:
-    """A run's networks, where they can be dealt out evenly: half as many products as of half the rows, and fewer sums.
-    Else rows."""
-    each = members // threads
-    if runs == 1 and threads > 1 and members % threads == 0 and each * rows >= fewest:
-        (blocks,) = shares(rows, 1)
-        return [_Share(range(first, first + each), blocks) for first in range(0, members, each)]
-    return [_Share(range(runs * members), blocks) for blocks in shares(rows, threads, fewest)]
+    """A run alone hands out whole networks, unless more threads could take rows: a product of half the rows takes more
+    than half the time, and the gradients of both halves have to be added up."""
+    most = min(threads, members * rows // fewest)
+    takers = max((n for n in range(1, most + 1) if members % n == 0), default=1)
+    by_rows = shares(rows, threads, fewest)
+    if runs > 1 or takers < max(2, len(by_rows)):
+        return [_Share(range(runs * members), blocks) for blocks in by_rows]
+    each, (blocks,) = members // takers, shares(rows, 1)
+    return [_Share(range(first, first + each), blocks) for first in range(0, members, each)]
 
 
 def how_many(threads: int | None) -> int:
@@ -242,6 +244,7 @@ def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]
 
     def alone(of_share: tuple[Any, ...]) -> Done:
         torch.set_num_threads(1)  # of this thread
+        denormals.take_for_zero()
         with torch.no_grad():
             return work(*of_share)
 
@@ -253,7 +256,7 @@ def side_by_side(work: Callable[..., Done], of_shares: Sequence[tuple[Any, ...]]
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows", initializer=denormals.take_for_zero)
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rows")
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:

@@ -1,8 +1,11 @@
-"""Numbers too small for a float's whole precision (denormals) are taken for 0 while networks learn on a CPU.
+"""Numbers too small for a float's whole precision (denormals) are taken for 0 while a method is trained on a CPU.
 
 What nothing reaches any more, a unit that is always off, say, leaves Adam with moments that shrink by a tenth in each
 update. After some 800 updates they are denormals for long, with which processors take many times as long: an update of
-a small network then took twice its time. Weights do not notice: such moments move them by less than they can show.
+a small network then took twice its time. Weights differ in their last digits at the most.
+
+It is each thread's own affair, and threads inherit it. So nothing is changed where torch has threads of its own: of
+these some would keep it, and others never learn of it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ def are_taken_for_zero() -> bool:
 
 def take_for_zero() -> None:
     """by this thread, from now on"""
-    torch.set_flush_denormal(True)
+    if torch.get_num_threads() == 1:
+        torch.set_flush_denormal(True)
 
 
 @contextmanager
