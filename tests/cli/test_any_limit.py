@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,14 @@ from tracrl.cli import main
 from tracrl.cli.evaluate import EvaluateOptions, evaluate
 from tracrl.cli.train import train
 from tracrl.errors import TracrlError
+from tracrl.evaluation.scores import Scores
 from tracrl.methods.bc import BCSafe
 from tracrl.policies.any_limit import AnyLimitPolicy, AnyXPolicy
 from tracrl.policies.load import load_policy
+from tracrl.report.collection import collect
+from tracrl.report.groups import overview
+from tracrl.report.page import page_data
+from tracrl.train import checksums
 from tracrl.train.fit import fit
 
 TRAIN = ["train", "trac-any", "BallRun", "--no-eval", *TINY]
@@ -53,10 +59,50 @@ def test_evaluated_at_limits_that_it_was_not_trained_for(run: Path) -> None:
     )
 
 
+def test_scores_at_other_limits_stay_with_the_run_and_come_to_the_page(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "runs" / "any"
+    shutil.copytree(run, copy)
+    options = ["--episodes", 1, "--workers", 1, "--save"]
+    assert tracrl("evaluate", copy, *options, cwd=tmp_path).returncode == 0
+    first = tracrl("evaluate", copy, "--limits", 5, 10, 60, *options, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "At its own limits (10) the run keeps the scores that it has" in " ".join(first.stdout.split())
+    assert tracrl("evaluate", copy, "--limits", 15, *options, cwd=tmp_path).returncode == 0
+    (cell,) = page_of(tmp_path / "runs")["cells"]
+    assert [at["limit"] for at in cell["limits"]["final"]] == [5, 10, 15, 20, 60]
+    assert len(cell["runs"]) == 4, "tables are of the run's own limits"
+    assert Scores.load(copy / "scores.json").limits == (10, 10, 20, 20)
+    kept = Scores.load(copy / "further_scores.json")
+    assert sorted(zip(kept.limits, kept.seeds, strict=True)) == [
+        (limit, seed) for limit in (5, 15, 60) for seed in (0, 10)
+    ]
+    costs = np.full_like(kept.costs, 0.0)
+    costs[[limit == 15 for limit in kept.limits]] = 16
+    replace(kept, costs=costs).save(copy / "further_scores.json")
+    checksums.write(copy)
+    assert any("UNSAFE at 15, beyond its own limits" in note for note in collect([copy]).notes)
+    # Of other episodes they cannot stand in one curve.
+    again = tracrl("evaluate", copy, "--limits", 5, "--seed", 3, *options, cwd=tmp_path)
+    assert "Scores at other limits were of other episodes: they are gone." in " ".join(again.stdout.split())
+    assert [at["limit"] for at in page_of(tmp_path / "runs")["cells"][0]["limits"]["final"]] == [5, 10, 20]
+    # Edited ones are refused, in a sentence.
+    replace(Scores.load(copy / "further_scores.json"), seeds=(7, 8)).save(copy / "further_scores.json")
+    with pytest.raises(TracrlError, match=r"further_scores.json is not what the run wrote"):
+        collect([copy])
+    checksums.write(copy)
+    with pytest.raises(TracrlError, match=r"holds the scores of other runs than its config.json"):
+        collect([copy])
+
+
+def page_of(runs: Path) -> Any:
+    collection = collect([runs])
+    return page_data(collection, overview(collection.results), [], {})
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"limits": (5.0,), "save": True}, "leave out --limits"),
+        ({"limits": (5.0,), "save": True, "ood": True}, "leave out --limits, or --ood"),
         ({"limits": (5.0,), "limit": 10.0}, "give one of them"),
         ({"limits": (-5.0,)}, "0 or more"),
         ({"limits": (5.0, 5.0)}, "twice"),

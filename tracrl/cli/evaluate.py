@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracrl.data.episodes import Episodes
     from tracrl.envs.environment import EnvSpec
     from tracrl.evaluation.evaluate import Evaluator
+    from tracrl.evaluation.scores import Scores
     from tracrl.ope.alarm import OutOfData
     from tracrl.policies.base import Policy
     from tracrl.train.directory import RunDirectory
@@ -49,7 +50,7 @@ class EvaluateOptions:
     workers: int | None = None
     """simulator processes; without it, one per core"""
     save: Flag = False
-    """replace the run's scores by these"""
+    """replace the run's scores by these; with --limits, keep them beside these for the page's curve over limits"""
     ood: Flag = False
     """also say how often the policies do what no logged step was like, in logged states and where they go"""
     data: str | None = None
@@ -87,7 +88,9 @@ def evaluate(options: EvaluateOptions) -> int:
             best = _of_limit(load_policy(directory.best), options)
             best_scores = evaluator.evaluate(best, progress=bars.played)
         strayed = None if data is None else _strayed(policy, data, evaluator)
-    if options.save and directory is not None:
+    if options.save and directory is not None and options.limits:
+        _save_further(scores, directory)
+    elif options.save and directory is not None:
         scores.save(directory.scores)
         if best is not None:
             best_scores.save(directory.best_scores)
@@ -105,6 +108,37 @@ def evaluate(options: EvaluateOptions) -> int:
         console.print(strayed.table("Out of the data"))
     _show_warnings(directory)
     return 0
+
+
+def _save_further(scores: Scores, directory: RunDirectory) -> None:
+    """Keep the scores at limits that are not the run's own, with those that were kept before."""
+    from tracrl.evaluation.scores import Scores
+    from tracrl.train.checksums import renew
+    from tracrl.train.finished import read_metadata
+
+    own = {run.limit for run in read_metadata(directory.path).runs}
+    if there := sorted(own & set(scores.limits)):
+        told = " ".join(f"{limit:g}" for limit in there)
+        console.print(
+            f"note: At its own limits ({told}) the run keeps the scores that it has: --save without --limits."
+        )
+    further = scores.take([i for i, limit in enumerate(scores.limits) if limit not in own])
+    if not further.limits:
+        return
+    if directory.further_scores.exists():
+        before = Scores.load(directory.further_scores)
+        others = before.take([i for i, limit in enumerate(before.limits) if limit not in further.limits])
+        alike = (
+            before.protocol is not None
+            and further.protocol is not None
+            and not before.protocol.differences(further.protocol)
+        )
+        if others.limits and alike:
+            further = others.joined_with(further)
+        elif others.limits:
+            console.print("note: Scores at other limits were of other episodes: they are gone.")
+    further.save(directory.further_scores)
+    renew(directory.path)
 
 
 def _log(policy: Policy, directory: RunDirectory | None, options: EvaluateOptions) -> Episodes:
@@ -190,9 +224,11 @@ def _may_save(directory: RunDirectory | None, spec: EnvSpec, options: EvaluateOp
 
     if directory is None:
         raise TracrlError(f"--save: {options.run} is a policy file; scores are saved in a run directory.")
-    others = {"--limit": options.limit is not None, "--limits": options.limits, "--video": options.video is not None}
+    others = {"--limit": options.limit is not None, "--video": options.video is not None}
     if other := next((name for name, given in others.items() if given), None):
         raise TracrlError(f"--save replaces the scores of all policies of a run: leave out {other}.")
+    if options.limits and options.ood:
+        raise TracrlError("--save keeps what --ood says of a run at its own limits: leave out --limits, or --ood.")
     before = directory.environment()
     own = before.name if before is not None else directory.read_config()["task"]
     if own is None and directory.scores.exists():

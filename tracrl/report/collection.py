@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tracrl.errors import TracrlError
+from tracrl.report.cells import Cell
 from tracrl.report.results import Result, StackMetadata, read_run
 from tracrl.train.directory import RunDirectory
 from tracrl.train.finished import UnfinishedError, UnscoredError, find_run_directories, read_metadata
@@ -53,6 +54,7 @@ def collect(paths: Sequence[Path]) -> Collection:
             results = read_run(directory)
             stack = results[0].stack
             notes += [f"{directory}: {sentence}" for sentence in RunDirectory(directory).read_warnings()]
+            notes += _unsafe_further(results)
             there = stacks.setdefault((stack.task, stack.identity), results)
             if there is not results:
                 notes.append(_compare(there, results))
@@ -76,6 +78,13 @@ def collect(paths: Sequence[Path]) -> Collection:
             "no checksum: damage to their weights goes unseen."
         )
     return Collection(tuple(results), (*notes, *once), tuple(unreadable), tuple(unscored))
+
+
+def _unsafe_further(results: Sequence[Result]) -> list[str]:
+    """Tables are of a run's own limits: where its policy is unsafe at others, they do not tell."""
+    cells = Cell.at_limits([further for result in results for further in result.further], "final")
+    unsafe = " ".join(f"{limit:g}" for limit, cell in cells.items() if not cell.safe)
+    return [f"{results[0].stack.path}: UNSAFE at {unsafe}, beyond its own limits."] if unsafe else []
 
 
 def _is_directory(path: Path) -> bool:

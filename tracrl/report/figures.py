@@ -11,7 +11,7 @@ import numpy as np
 
 from tracrl.files import replacing
 from tracrl.report.groups import Ablation, Column, Overview, Row, unit_of
-from tracrl.report.results import Result
+from tracrl.report.results import Result, at_every_limit
 from tracrl.report.run_figures import COLOURS as SEVEN
 from tracrl.report.run_figures import SAFE_COLOUR
 from tracrl.report.statistics import Interval, bootstrap, interquartile_mean, mean
@@ -124,7 +124,7 @@ def plot_curves(found: Overview, row: Row, path: Path) -> None:
 
 
 def limits_of(found: Overview, row: Row, column: Column) -> list[float]:
-    return sorted({run.limit for run in found.results.get((row, column), ())})
+    return sorted({run.limit for run in at_every_limit(found.results.get((row, column), ()))})
 
 
 def plot_limits(found: Overview, row: Row, path: Path) -> None:
@@ -134,7 +134,7 @@ def plot_limits(found: Overview, row: Row, path: Path) -> None:
         rewards, costs = grid[0]
         for column in found.columns:
             limits = limits_of(found, row, column)
-            runs = found.results.get((row, column), ())
+            runs = at_every_limit(found.results.get((row, column), ()))
             for axes, part in ((rewards, "rewards"), (costs, "costs")):
                 factor = [1.0] * len(limits) if part == "rewards" else [limit or 1.0 for limit in limits]
                 values = [

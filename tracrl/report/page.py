@@ -17,7 +17,7 @@ from tracrl.report.figures import COLOURS, colour_number
 from tracrl.report.grid import Grid
 from tracrl.report.groups import Ablation, Overview, Row, overview
 from tracrl.report.published import CITATION, Published, published_results
-from tracrl.report.results import Result
+from tracrl.report.results import Result, at_every_limit
 from tracrl.report.statistics import Interval, bootstrap, mean
 from tracrl.report.tables import published_value, strata_of_runs
 from tracrl.study.studies import STUDIES, shown
@@ -69,7 +69,7 @@ def page_data(
                     "mark": in_main.get(id(runs[0]), ""),
                     "final": _cell(Cell.of(runs, "final")),
                     "best": _cell(Cell.of(runs, "best")),
-                    "limits": {policy: _at_limits(runs, policy) for policy in ("final", "best")},
+                    "limits": {policy: _at_limits(at_every_limit(runs), policy) for policy in ("final", "best")},
                     "published": _published(paper),
                     "runs": told,
                 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tracrl.evaluation.scores import EvaluationProtocol
+from tracrl.evaluation.scores import EvaluationProtocol, Scores
 from tracrl.methods.registry import METHODS
 from tracrl.tasks.table import all_tasks, get_task
 from tracrl.train.directory import RunDirectory, data_label
@@ -137,6 +137,9 @@ class Result:
     """how the final policy was scored; None where that is unknown"""
     has_checksum: bool = True
     """of its policy"""
+    further: tuple[Result, ...] = ()
+    """where one policy serves every limit, its scores at limits that it was not trained for, with the first run of its
+    seed; tables do not count them"""
 
     @cached_property
     def key(self) -> str:
@@ -167,7 +170,7 @@ def read_run(path: Path) -> list[Result]:
     with reading_log(run.metrics):
         metrics = read_log(run.metrics)
         losses = [_losses(metrics, r.limit, r.seed) for r in runs]
-    return [
+    results = [
         Result(
             stack=stack,
             limit=r.limit,
@@ -183,6 +186,33 @@ def read_run(path: Path) -> list[Result]:
         )
         for i, r in enumerate(runs)
     ]
+    return results if finished.further_scores is None else _with_further(results, finished.further_scores)
+
+
+def _with_further(results: Sequence[Result], scores: Scores) -> list[Result]:
+    rewards = scores.returns if results[0].stack.is_own else scores.rewards
+    more: dict[int, list[Result]] = {result.seed: [] for result in results}
+    like = {result.seed: result for result in results}
+    for i, (limit, seed) in enumerate(zip(scores.limits, scores.seeds, strict=True)):
+        more[seed].append(
+            replace(
+                like[seed],
+                limit=limit,
+                rewards=rewards[i],
+                costs=scores.normalised_costs[i],
+                best_rewards=None,
+                best_costs=None,
+                curve=(),
+                losses=(),
+                protocol=scores.protocol,
+            )
+        )
+    return [replace(result, further=tuple(more.pop(result.seed, ()))) for result in results]
+
+
+def at_every_limit(runs: Sequence[Result]) -> list[Result]:
+    """These runs and, of each, what its policy scored at further limits."""
+    return [*runs, *(further for run in runs for further in run.further)]
 
 
 def nearest_preset(method: str, suite: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from tracrl.files import read_json, write_json
 FILE = "checksums.json"
 OLD_FILE = "seal.json"
 """as version 0.4.0 called it"""
-SCORES = ("scores.json", "best_scores.json")
+SCORES = ("scores.json", "best_scores.json", "further_scores.json")
 """can be made anew from the policies"""
 LOGS = ("config.json", "evaluations.csv", "metrics.csv")
 

@@ -11,6 +11,7 @@ policy.safetensors     the final policies; there only when training is finished
 best.safetensors       of each run the best policy that was evaluated on the way
 scores.json            every evaluation episode of the final policies
 best_scores.json       and of the best ones
+further_scores.json    of the final policies at limits beyond the training's own, where one serves every limit
 estimates.json         what they will return and cost, estimated from a log alone
 calibrated.safetensors of a policy for every limit: at the inner limits that the log chose for the wanted ones
 calibration.json       these choices, and what they rest on
@@ -107,6 +108,10 @@ class RunDirectory:
     @property
     def best_scores(self) -> Path:
         return self.path / "best_scores.json"
+
+    @property
+    def further_scores(self) -> Path:
+        return self.path / "further_scores.json"
 
     @property
     def calibrated(self) -> Path:

@@ -85,6 +85,8 @@ class FinishedRuns:
     scores: Scores | None
     """None where none were asked for, and there are none"""
     best_scores: Scores | None
+    further_scores: Scores | None
+    """of the final policies at limits beyond the training's own"""
     has_checksum: bool
     """of the policy: those from before version 0.5 have none"""
 
@@ -161,10 +163,11 @@ def read_finished(path: Path, *, scored: bool = True) -> FinishedRuns:
         checksums.check(path)
     scores = _scores(run.scores, metadata) if run.scores.exists() else None
     best = _scores(run.best_scores, metadata) if run.best_scores.exists() else None
+    further = _scores(run.further_scores, metadata, further=True) if run.further_scores.exists() else None
     if scores is not None and not checksums.exist(path):
         with reading_log(run.evaluations):
             _check_against_log(run, scores, metadata)
-    return FinishedRuns(metadata, scores, best, has_checksum(run.policy))
+    return FinishedRuns(metadata, scores, best, further, has_checksum(run.policy))
 
 
 def find_run_directories(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -206,8 +209,8 @@ def reading_log(log: Path) -> Iterator[None]:
         ) from error
 
 
-def _scores(path: Path, metadata: RunMetadata) -> Scores:
-    """Scores that belong to this run and are whole."""
+def _scores(path: Path, metadata: RunMetadata, *, further: bool = False) -> Scores:
+    """Scores that belong to this run and are whole; ``further``: of its seeds at limits that are not its own."""
     try:
         scores = Scores.load(path)
     except (TracrlError, TypeError, ValueError, OverflowError) as error:
@@ -215,9 +218,13 @@ def _scores(path: Path, metadata: RunMetadata) -> Scores:
     own = metadata.task if metadata.task in all_tasks() else None
     if scores.task is None and own is not None and scores.protocol is not None:
         raise UnfinishedError(f"{path} holds scores in {scores.protocol.env}, so there are none in {own}.")
-    if (own is not None and scores.task != own) or list(zip(scores.limits, scores.seeds, strict=True)) != [
-        (run.limit, run.seed) for run in metadata.runs
-    ]:
+    runs = [RunSpec(*each) for each in zip(scores.limits, scores.seeds, strict=True)]
+    if further:
+        strange = not {run.seed for run in runs} <= {run.seed for run in metadata.runs}
+        others = strange or bool(set(runs) & set(metadata.runs)) or len(set(runs)) < len(runs)
+    else:
+        others = runs != metadata.runs
+    if (own is not None and scores.task != own) or others:
         raise TracrlError(
             f"{path} holds the scores of other runs than its config.json: it was edited or exchanged; {_SCORE_ANEW}."
         )

@@ -271,6 +271,7 @@ class Loop:
                 best_scores.save(self.directory.best_scores)
             if scores is not None:
                 scores.save(self.directory.scores)
+            self.directory.further_scores.unlink(missing_ok=True)  # of policies that were here before
             checksums.write(self.directory.path)
             policy.save(self.directory.policy)  # last: its presence says that the run is finished
         rows = [] if scores is None else rows_of(self.runs, self.stack.step, self.stack.phase, scores.means())
