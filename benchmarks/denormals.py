@@ -17,11 +17,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from benchmarks.baselines import BASELINES, made_up
+from benchmarks.baselines import made_up
 from tracrl.data.episodes import Episodes
 from tracrl.methods.method import RunSpec
 from tracrl.methods.registry import METHODS
 from tracrl.nets import blocks
+from tracrl.study.studies import PAPER_ORDER
 from tracrl.train.stack import Stack, has_bf16
 
 TIMED = 150
@@ -45,7 +46,7 @@ def trained(name: str, data: Episodes, updates: int) -> tuple[list[float], Mappi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="+", choices=BASELINES)
+    parser.add_argument("methods", nargs="+", choices=PAPER_ORDER)
     parser.add_argument("--updates", type=int, default=2_000)
     options = parser.parse_args()
     data = made_up()

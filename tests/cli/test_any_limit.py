@@ -85,6 +85,9 @@ def test_scores_at_other_limits_stay_with_the_run_and_come_to_the_page(run: Path
     again = tracrl("evaluate", copy, "--limits", 5, "--seed", 3, *options, cwd=tmp_path)
     assert "Scores at other limits were of other episodes: they are gone." in " ".join(again.stdout.split())
     assert [at["limit"] for at in page_of(tmp_path / "runs")["cells"][0]["limits"]["final"]] == [5, 10, 20]
+    assert any(
+        "scores at 5 are not comparable with those at its own limits (seed 3 and 0)" in n for n in collect([copy]).notes
+    )
     # Edited ones are refused, in a sentence.
     replace(Scores.load(copy / "further_scores.json"), seeds=(7, 8)).save(copy / "further_scores.json")
     with pytest.raises(TracrlError, match=r"further_scores.json is not what the run wrote"):

@@ -54,7 +54,7 @@ def collect(paths: Sequence[Path]) -> Collection:
             results = read_run(directory)
             stack = results[0].stack
             notes += [f"{directory}: {sentence}" for sentence in RunDirectory(directory).read_warnings()]
-            notes += _unsafe_further(results)
+            notes += _about_further(results)
             there = stacks.setdefault((stack.task, stack.identity), results)
             if there is not results:
                 notes.append(_compare(there, results))
@@ -80,11 +80,20 @@ def collect(paths: Sequence[Path]) -> Collection:
     return Collection(tuple(results), (*notes, *once), tuple(unreadable), tuple(unscored))
 
 
-def _unsafe_further(results: Sequence[Result]) -> list[str]:
-    """Tables are of a run's own limits: where its policy is unsafe at others, they do not tell."""
-    cells = Cell.at_limits([further for result in results for further in result.further], "final")
-    unsafe = " ".join(f"{limit:g}" for limit, cell in cells.items() if not cell.safe)
-    return [f"{results[0].stack.path}: UNSAFE at {unsafe}, beyond its own limits."] if unsafe else []
+def _about_further(results: Sequence[Result]) -> list[str]:
+    """What tables of a run's own limits do not tell: where its policy is unsafe at others, or was played otherwise."""
+    further, own = [more for result in results for more in result.further], results[0]
+    cells = Cell.at_limits(further, "final")
+    notes = []
+    if unsafe := " ".join(f"{limit:g}" for limit, cell in cells.items() if not cell.safe):
+        notes.append(f"{own.stack.path}: UNSAFE at {unsafe}, beyond its own limits.")
+    played = further[0].protocol if further else None
+    if played is not None and own.protocol is not None and (unlike := played.differences(own.protocol)):
+        at = " ".join(f"{limit:g}" for limit in cells)
+        notes.append(
+            f"{own.stack.path}: scores at {at} are not comparable with those at its own limits ({', '.join(unlike)})."
+        )
+    return notes
 
 
 def _is_directory(path: Path) -> bool:
