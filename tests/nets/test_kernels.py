@@ -103,9 +103,10 @@ def test_attention_in_one_kernel_is_the_plain_one() -> None:
     block = Block(generators([0, 1]), 32, 2).to(DEVICE)
     x = torch.randn(2, 3, 24, 32, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     slope = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    parameters = [block.mixing.weight, block.mixing.bias, block.attended.weight]
+    parameters = [block.mixing.weight, block.mixing.bias]
     with torch.no_grad():
         block.mixing.weight.mul_(10)  # with the first ones a token hardly looks at the others
+        block.mixing.bias.normal_(generator=torch.Generator(DEVICE).manual_seed(2))
 
     def result(fused: Callable[..., Tensor] | None) -> tuple[Tensor, ...]:
         block.fused = fused

@@ -96,7 +96,7 @@ def test_a_batch_in_chunks_trains_the_same_runs_on_a_gpu(monkeypatch: pytest.Mon
     """Chunks of two segments, recorded with the update; their masks are those of the whole batch."""
     data, results = make_small_data(), []
     segment = int(data.lengths.max()) * sum(TRAC.hidden)
-    monkeypatch.setattr(stacks, "GPU_ACTIVATIONS", 2 * segment * len(RUNS))
+    monkeypatch.setattr(stacks, "gpu_activations", lambda *_: 2 * segment * len(RUNS))
     for uncut in (TRAC.batch_size * segment, 0):
         monkeypatch.setattr(stacks, "UNCUT_ACTIVATIONS", uncut)
         with Stack(TRAC, data, RUNS, torch.device("cuda")) as stack:
@@ -159,7 +159,7 @@ def test_the_form_that_was_taken_trains_the_runs_of_the_last() -> None:
 def test_networks_in_one_kernel_take_chunks_with_the_masks_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     data, results = make_small_data(), []
     segment = int(data.lengths.max()) * sum(WIDE.hidden)
-    monkeypatch.setattr(stacks, "GPU_BF16_ACTIVATIONS", 2 * segment * len(RUNS))
+    monkeypatch.setattr(stacks, "gpu_activations", lambda *_: 2 * segment * len(RUNS))
     for uncut in (WIDE.batch_size * segment, 0):
         monkeypatch.setattr(stacks, "UNCUT_ACTIVATIONS", uncut)
         with Stack(WIDE, data, RUNS, torch.device("cuda"), precision="bfloat16") as stack:

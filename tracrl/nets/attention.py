@@ -1,7 +1,8 @@
 """Causal attention with dropout in one kernel of a GPU: scores, shares and masks never leave its processors.
 
 A sub-sequence has few tokens, so that all its scores of one head are a single tile, which the backward pass computes
-again. What goes in is what one product gives, queries, keys and values together; nothing is copied in between. Masks
+again: from the forward pass it has the logarithm of each row's sum, so that it needs no largest score and no sum. What
+goes in is what one product gives, queries, keys and values together, and its bias: nothing is copied in between. Masks
 are those of :class:`tracrl.nets.transformer.Dropout`.
 """
 
@@ -19,8 +20,9 @@ from torch.library import custom_op
 from tracrl.nets.dropout import kept_weight
 from tracrl.nets.kernels import drawn, kept
 
-FORWARD: dict[str, int] = {"num_warps": 4}
+FORWARD: dict[str, int] = {"num_warps": 2}
 BACKWARD: dict[str, int] = {"num_warps": 4}
+_LOG2_E = tl.constexpr(1.4426950408889634)  # powers of 2 are what a GPU computes by itself
 
 
 @triton.jit
@@ -32,91 +34,120 @@ def _scores_kept(keys, n, h, sequences, threshold, heads: tl.constexpr, tokens: 
 
 
 @triton.jit
-def _shares(query, key, scale, tokens: tl.constexpr, side: tl.constexpr):
-    """(side, side): softmax of the scores over the tokens up to one's own."""
-    scores = tl.dot(query, tl.trans(key), input_precision="tf32") * scale
+def _head(mixed, bias, n, h, sequences, part: tl.constexpr,
+          heads: tl.constexpr, tokens: tl.constexpr, head: tl.constexpr, side: tl.constexpr):  # fmt: skip
+    """(side, head): a head's queries (part 0), keys (1) or values (2); behind the last token whatever is finite."""
+    row, column = tl.arange(0, side)[:, None], tl.arange(0, head)[None, :]
+    width: tl.constexpr = heads * head
+    place = part * width + h * head + column
+    at = mixed + n.to(tl.int64) * (tokens * 3 * width) + row * (3 * width) + place
+    shift = tl.load(bias + (n // sequences) * (3 * width) + place)
+    values = tl.load(at, mask=row < tokens, other=0.0)
+    return (values + shift).to(values.dtype)
+
+
+@triton.jit
+def _scores(query, key, scale, tokens: tl.constexpr, side: tl.constexpr):
+    """(side, side): of the tokens up to one's own, in powers of 2."""
     row, column = tl.arange(0, side)[:, None], tl.arange(0, side)[None, :]
-    scores = tl.where((column <= row) & (column < tokens), scores, float("-inf"))
-    shares = tl.exp(scores - tl.max(scores, 1)[:, None])
-    return shares / tl.sum(shares, 1)[:, None]
+    scores = tl.dot(query, tl.trans(key), input_precision="tf32") * (scale * _LOG2_E)
+    return tl.where((column <= row) & (column < tokens), scores, float("-inf"))
 
 
 @triton.jit
 def _forward(
-    mixed, keys, out, sequences, scale, threshold, kept_weight,
+    mixed, bias, keys, out, totals, sequences, scale, threshold, kept_weight,
     heads: tl.constexpr, tokens: tl.constexpr, head: tl.constexpr, side: tl.constexpr,
 ):  # fmt: skip
     n, h = tl.program_id(0), tl.program_id(1)
-    row, column = tl.arange(0, side)[:, None], tl.arange(0, head)[None, :]
-    width: tl.constexpr = heads * head
-    inside = row < tokens
-    at = mixed + n.to(tl.int64) * (tokens * 3 * width) + row * (3 * width) + h * head + column
-    query = tl.load(at, mask=inside, other=0.0)
-    key = tl.load(at + width, mask=inside, other=0.0)
-    value = tl.load(at + 2 * width, mask=inside, other=0.0)
-    shares = _shares(query, key, scale, tokens, side)
+    query = _head(mixed, bias, n, h, sequences, 0, heads, tokens, head, side)
+    key = _head(mixed, bias, n, h, sequences, 1, heads, tokens, head, side)
+    value = _head(mixed, bias, n, h, sequences, 2, heads, tokens, head, side)
+    scores = _scores(query, key, scale, tokens, side)
+    most = tl.max(scores, 1)
+    powers = tl.exp2(scores - most[:, None])
+    total = tl.sum(powers, 1)
     left = _scores_kept(keys, n, h, sequences, threshold, heads, tokens, side)
-    dropped = tl.where(left, shares * kept_weight, 0.0).to(value.dtype)
-    result = tl.dot(dropped, value, input_precision="tf32")
-    to = out + n.to(tl.int64) * (tokens * width) + row * width + h * head + column
-    tl.store(to, result.to(out.dtype.element_ty), mask=inside)
+    dropped = tl.where(left, powers, 0.0).to(value.dtype)
+    result = tl.dot(dropped, value, input_precision="tf32") * (kept_weight / total)[:, None]
+    line, row, column = tl.arange(0, side), tl.arange(0, side)[:, None], tl.arange(0, head)[None, :]
+    tl.store(totals + (n.to(tl.int64) * heads + h) * tokens + line, most + tl.log2(total), mask=line < tokens)
+    to = out + n.to(tl.int64) * (tokens * heads * head) + row * (heads * head) + h * head + column
+    tl.store(to, result.to(out.dtype.element_ty), mask=row < tokens)
 
 
 @triton.jit
 def _backward(
-    mixed, keys, slope, of_mixed, sequences, scale, threshold, kept_weight,
+    mixed, bias, keys, out, totals, slope, of_mixed, sequences, scale, threshold, kept_weight,
     heads: tl.constexpr, tokens: tl.constexpr, head: tl.constexpr, side: tl.constexpr,
 ):  # fmt: skip
     n, h = tl.program_id(0), tl.program_id(1)
-    row, column = tl.arange(0, side)[:, None], tl.arange(0, head)[None, :]
+    line, row, column = tl.arange(0, side), tl.arange(0, side)[:, None], tl.arange(0, head)[None, :]
     width: tl.constexpr = heads * head
     inside = row < tokens
-    place = n.to(tl.int64) * (tokens * 3 * width) + row * (3 * width) + h * head + column
-    query = tl.load(mixed + place, mask=inside, other=0.0)
-    key = tl.load(mixed + place + width, mask=inside, other=0.0)
-    value = tl.load(mixed + place + 2 * width, mask=inside, other=0.0)
-    at = slope + n.to(tl.int64) * (tokens * width) + row * width + h * head + column
-    delta = tl.load(at, mask=inside, other=0.0).to(value.dtype)
-    shares = _shares(query, key, scale, tokens, side)
+    query = _head(mixed, bias, n, h, sequences, 0, heads, tokens, head, side)
+    key = _head(mixed, bias, n, h, sequences, 1, heads, tokens, head, side)
+    value = _head(mixed, bias, n, h, sequences, 2, heads, tokens, head, side)
+    at = n.to(tl.int64) * (tokens * width) + row * width + h * head + column
+    delta = tl.load(slope + at, mask=inside, other=0.0).to(value.dtype)
+    result = tl.load(out + at, mask=inside, other=0.0)
+    # Rows behind the last token have no shares.
+    total = tl.load(totals + (n.to(tl.int64) * heads + h) * tokens + line, mask=line < tokens, other=float("inf"))
+    shares = tl.exp2(_scores(query, key, scale, tokens, side) - total[:, None])
     left = _scores_kept(keys, n, h, sequences, threshold, heads, tokens, side)
-    dropped = tl.where(left, shares * kept_weight, 0.0).to(value.dtype)
-    of_value = tl.dot(tl.trans(dropped), delta, input_precision="tf32")
+    dropped = tl.where(left, shares, 0.0).to(value.dtype)
+    of_value = tl.dot(tl.trans(dropped), delta, input_precision="tf32") * kept_weight
     of_shares = tl.dot(delta, tl.trans(value), input_precision="tf32")
-    of_shares = tl.where(left, of_shares * kept_weight, 0.0)
-    of_scores = shares * (of_shares - tl.sum(shares * of_shares, 1)[:, None]) * scale
-    of_scores = of_scores.to(value.dtype)
-    of_query = tl.dot(of_scores, key, input_precision="tf32")
-    of_key = tl.dot(tl.trans(of_scores), query, input_precision="tf32")
+    # The mean slope of a row's shares, by their weights, is that of its result.
+    common = tl.sum(delta.to(tl.float32) * result.to(tl.float32), 1)[:, None]
+    of_scores = (shares * (tl.where(left, of_shares * kept_weight, 0.0) - common)).to(value.dtype)
+    of_query = tl.dot(of_scores, key, input_precision="tf32") * scale
+    of_key = tl.dot(tl.trans(of_scores), query, input_precision="tf32") * scale
     kind = of_mixed.dtype.element_ty
-    tl.store(of_mixed + place, of_query.to(kind), mask=inside)
-    tl.store(of_mixed + place + width, of_key.to(kind), mask=inside)
-    tl.store(of_mixed + place + 2 * width, of_value.to(kind), mask=inside)
+    to = of_mixed + n.to(tl.int64) * (tokens * 3 * width) + row * (3 * width) + h * head + column
+    tl.store(to, of_query.to(kind), mask=inside)
+    tl.store(to + width, of_key.to(kind), mask=inside)
+    tl.store(to + 2 * width, of_value.to(kind), mask=inside)
 
 
 @custom_op("tracrl::attend", mutates_args=())
-def attend(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> Tensor:
-    """(N, tokens, 3 · width) → (N, tokens, width), N = R · sequences; dropout by ``keys`` (R,), ``threshold`` / 256."""
-    out = mixed.new_empty(*mixed.shape[:2], mixed.shape[2] // 3)
-    _forward[(len(mixed), heads)](mixed.contiguous(), keys, out, *_settings(mixed, keys, heads, threshold), **FORWARD)
-    return out
+def _attend(mixed: Tensor, bias: Tensor, keys: Tensor, heads: int, threshold: int) -> tuple[Tensor, Tensor]:
+    """What comes out, and of each row of scores the logarithm, to base 2, of the sum of its exponentials."""
+    out, totals = _room(mixed, heads)
+    _forward[(len(mixed), heads)](
+        mixed.contiguous(), bias.contiguous(), keys, out, totals, *_settings(mixed, keys, heads, threshold), **FORWARD
+    )
+    return out, totals
 
 
-@attend.register_fake
-def _(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> Tensor:
-    return mixed.new_empty(*mixed.shape[:2], mixed.shape[2] // 3)
+@_attend.register_fake
+def _(mixed: Tensor, bias: Tensor, keys: Tensor, heads: int, threshold: int) -> tuple[Tensor, Tensor]:
+    return _room(mixed, heads)
+
+
+def _room(mixed: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    sequences, tokens, width = mixed.shape
+    totals = torch.empty(sequences, heads, tokens, dtype=torch.float32, device=mixed.device)
+    return mixed.new_empty(sequences, tokens, width // 3), totals
 
 
 @custom_op("tracrl::attend_slopes", mutates_args=())
-def attend_slopes(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int) -> Tensor:
+def _attend_slopes(
+    mixed: Tensor, bias: Tensor, keys: Tensor, out: Tensor, totals: Tensor, slope: Tensor, heads: int, threshold: int
+) -> Tensor:
     """The gradient of ``mixed``, given that of the result."""
     mixed = mixed.contiguous()
     of_mixed, settings = torch.empty_like(mixed), _settings(mixed, keys, heads, threshold)
-    _backward[(len(mixed), heads)](mixed, keys, slope.contiguous(), of_mixed, *settings, **BACKWARD)
+    _backward[(len(mixed), heads)](
+        mixed, bias.contiguous(), keys, out, totals, slope.contiguous(), of_mixed, *settings, **BACKWARD
+    )
     return of_mixed
 
 
-@attend_slopes.register_fake
-def _(mixed: Tensor, keys: Tensor, slope: Tensor, heads: int, threshold: int) -> Tensor:
+@_attend_slopes.register_fake
+def _(
+    mixed: Tensor, bias: Tensor, keys: Tensor, out: Tensor, totals: Tensor, slope: Tensor, heads: int, threshold: int
+) -> Tensor:
     return mixed.new_empty(mixed.shape)
 
 
@@ -126,14 +157,24 @@ def _settings(mixed: Tensor, keys: Tensor, heads: int, threshold: int) -> tuple[
     return len(mixed) // len(keys), head**-0.5, threshold, kept_weight(threshold), heads, tokens, head, side
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    mixed, keys, *ctx.settings = inputs
-    ctx.save_for_backward(mixed, keys)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    mixed, bias, keys, *ctx.settings = inputs
+    ctx.save_for_backward(mixed, bias, keys, *output)
+    ctx.set_materialize_grads(False)
 
 
-def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-    mixed, keys = ctx.saved_tensors
-    return attend_slopes(mixed, keys, slope, *ctx.settings), None, None, None
+def _slopes(ctx: Any, slope: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    mixed, bias, *others = ctx.saved_tensors
+    of_mixed = _attend_slopes(mixed, bias, *others, slope, *ctx.settings)
+    return of_mixed, of_mixed.view(len(bias), -1, bias.shape[2]).float().sum(1, keepdim=True), None, None, None
 
 
-attend.register_autograd(_slopes, setup_context=_keep)
+_attend.register_autograd(_slopes, setup_context=_keep)
+
+
+def attend(mixed: Tensor, bias: Tensor, keys: Tensor, heads: int, threshold: int) -> Tensor:
+    """(N, tokens, 3 · width) and what is added to it, (R, 1, 3 · width) → (N, tokens, width), N = R · sequences.
+
+    Dropout is by ``keys`` (R,), ``threshold`` / 256; computed and given back in the precision of ``mixed``.
+    """
+    return _attend(mixed, bias, keys, heads, threshold)[0]

@@ -19,7 +19,7 @@ from tracrl.nets.stacked import gpu_product
 STD = 0.02  # of all first weights
 Keys = Callable[[int], Tensor]
 """stream → keys (R,) of dropout masks"""
-Attend = Callable[[Tensor, Tensor, int, int], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 Wanted = Callable[[Tensor], Tensor]
 """(R, sequences, tokens, width) → the same of some of the tokens"""
 _STREAMS_A_BLOCK = 3
@@ -88,11 +88,11 @@ class Block(nn.Module):
     def attend(self, x: Tensor, dropout: Dropout) -> Tensor:
         """Causal self-attention, its heads side by side."""
         runs, sequences, tokens, width = x.shape
-        mixed = self.mixing(x).view(runs * sequences, tokens, -1)
         if dropout.keys is not None and dropout.active and self.fused is not None:
-            rounded = mixed.bfloat16() if torch.is_autocast_enabled("cuda") else mixed
-            together = self.fused(rounded, dropout.keys(dropout.first_stream), self.heads, dropout.dropped)
-            return together.view(x.shape)
+            mixed = gpu_product(x.flatten(1, -2), self.mixing.weight).view(runs * sequences, tokens, -1)
+            keys = dropout.keys(dropout.first_stream)
+            return self.fused(mixed, self.mixing.bias, keys, self.heads, dropout.dropped).view(x.shape)
+        mixed = self.mixing(x).view(runs * sequences, tokens, -1)
         # (3, R · sequences, heads, tokens, width of a head)
         query, key, value = mixed.view(*mixed.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         if not dropout.active:

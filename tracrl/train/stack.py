@@ -37,17 +37,21 @@ Precision = Literal["float32", "bfloat16"]
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # what mallopt(3) calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 UNCUT_ACTIVATIONS = 6 * 2**20
 CPU_ACTIVATIONS = 3 * 2**19
-GPU_ACTIVATIONS = 2**25
-"""of all runs of a stack together: a GPU wants large products"""
-GPU_BF16_ACTIVATIONS = 2**27
-"""the same in bfloat16, where each number takes half the memory, and so does the data set"""
+GPU_MEMORY, GPU_SHARE = 2**28, 64
+"""of all runs of a stack together, in bytes: a GPU wants large products. So much, or this part of its memory"""
 
 
 def compute_on(device: torch.device, runs: int, precision: Precision = "float32") -> Compute:
     """How a stack of so many runs is computed there."""
     bf16 = precision == "bfloat16"
-    chunk = CPU_ACTIVATIONS if device.type == "cpu" else (GPU_BF16_ACTIVATIONS if bf16 else GPU_ACTIVATIONS) // runs
+    chunk = CPU_ACTIVATIONS if device.type == "cpu" else gpu_activations(device, bf16) // runs
     return Compute(device, bf16, ActivationBudget(chunk, UNCUT_ACTIVATIONS))
+
+
+def gpu_activations(device: torch.device, bf16: bool) -> int:
+    """How many numbers the hidden layers of a whole stack may put out at once."""
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(GPU_MEMORY, memory // GPU_SHARE) // (2 if bf16 else 4)
 
 
 def has_bf16(device: torch.device) -> bool:
