@@ -190,6 +190,57 @@ def test_kinds_of_members_that_foretell_about_as_well_count_alike() -> None:
     np.testing.assert_allclose(two_kinds(good, poor).among[:, 0, 1], [1, 0])
 
 
+def said_by(costs: list[float], of: Opinions, kinds: int = 1) -> Opinions:
+    """Members in place of one, who say these costs of the policy and the same of held-out episodes; the first of each
+    kind come first."""
+    played = np.stack([np.zeros(len(costs)), np.array(costs)], axis=-1)[:, None]
+    return replace(
+        of,
+        played=played,
+        retraced=np.concatenate([of.retraced] * len(costs)),
+        ood_shares=np.zeros((kinds, 1)),
+    )
+
+
+def test_kinds_count_the_more_the_nearer_together_their_members_are_about_the_policy() -> None:
+    """Variances of 32 and 2 between the two members of each kind: shares as 1 / 32 to 1 / 2."""
+    found = said_by([6.0, 19.0, 14.0, 21.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2)
+    np.testing.assert_allclose(found.among[:, 0, 1], [1 / 17, 16 / 17])
+    single = said_by([6.0, 19.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2)
+    np.testing.assert_allclose(single.among[:, 0, 1], [0.5, 0.5], err_msg="of a single member nobody knows")
+    three = said_by([6.0, 19.0, 14.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2)
+    np.testing.assert_allclose(three.among[:, 0, 1], [0.5, 0.5], err_msg="nor beside one of two members")
+
+
+def test_a_policys_variance_between_members_is_half_that_of_all_policies() -> None:
+    """Variances of 0 and 8, their mean 4: 2 and 6."""
+    one, other = (said_by(costs, opinions(LOGGED, LOGGED, 10.0, 0.0)) for costs in ([5.0, 5.0], [3.0, 7.0]))
+    both = replace(one, played=np.concatenate([one.played, other.played], axis=1))
+    np.testing.assert_allclose(both._apart[0, :, 1], [2.0, 6.0])
+
+
+def test_the_model_counts_at_least_by_how_near_together_its_members_are() -> None:
+    """However badly logged actions go in it: fitted Q evaluation is off by 2 in each episode, members are 1 apart."""
+    values = LOGGED + np.tile([2.0, -2.0], 15)
+    apart = 0.5**0.5
+    found = said_by([10 - apart, 10 + apart], opinions(LOGGED[::-1], values, 0.0, 30.0))
+    assert found.weight[0, 1] == pytest.approx(4 / (4 + 1))
+    assert cost_of(found)[0] == pytest.approx(10.0, abs=1.0), "the middle half of the votes is the model's"
+    doubtful = said_by([5.0, 25.0], opinions(LOGGED[::-1], values, 0.0, 30.0))
+    assert doubtful.weight[0, 1] == pytest.approx(4 / (4 + 200))
+    alone = said_by([10.0], opinions(LOGGED[::-1], values, 0.0, 30.0))
+    assert alone.weight[0, 1] == pytest.approx(0.0, abs=0.02), "one member agrees with nobody"
+    better = said_by([5.0, 25.0], opinions(LOGGED, LOGGED[::-1], 0.0, 30.0))
+    assert better.weight[0, 1] == pytest.approx(1.0, abs=0.01), "nor does it count for less than it foretells"
+
+
+def test_kinds_that_are_far_apart_agree_no_more_than_members_of_one_kind() -> None:
+    """Each kind's members say the same, one kind 0 and one 20: a variance of 100 between them."""
+    values = LOGGED + np.tile([10.0, -10.0], 15)
+    found = said_by([0.0, 20.0, 0.0, 20.0], opinions(LOGGED[::-1], values, 0.0, 30.0), kinds=2)
+    assert found.by_agreement()[0, 1] == pytest.approx(0.5, abs=0.01)
+
+
 def test_weights_are_the_best_of_all() -> None:
     generator = np.random.default_rng(0)
     errors = generator.normal(size=(3, 5, 40, 2)) * generator.uniform(0.2, 2, (3, 5, 1, 2))
