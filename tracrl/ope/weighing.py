@@ -16,7 +16,10 @@ NEAREST = 20
 CLEARLY = 2.5
 """times the squared error of the best kind of members in held-out episodes: a kind that is further off is left out"""
 POOLED = 0.5
-"""how far a policy's own variance between members is drawn to the mean of all policies': of a few it is rough"""
+"""how far a policy's own variance between members is drawn to the median of all policies': of a few it is rough"""
+AT_LEAST = np.array([0.5, 0.75])
+"""the model's weight for returns and costs, where there is one. The test on logged episodes is no fair one: fitted Q
+evaluation is told where they went, and the model has to find out, with actions that do not look where it has got to"""
 FLATTERED = 2.0
 """times the error where nothing is known of a return: an estimate of it stands at the upper end of what may be, and not
 in the middle, from where that is counted"""
@@ -49,62 +52,60 @@ class Opinions:
     """of an episode"""
 
     @cached_property
-    def among(self) -> Floats:
-        """(K, policies, 2): of each kind of members among all of the model's, 1 together.
+    def alike(self) -> Floats:
+        """(K, policies, 2): of each kind of members that counts the same share, 1 together.
 
-        A kind that brings held-out episodes back clearly worse than another counts for nothing. The others count the
-        more, the nearer together their own members are about the policy: to see what was before helps where it is
-        needed, and leads members astray, each elsewhere, where a policy does what the log does not. By how much a
-        kind is the better with logged actions does not tell that. Nor does a kind count that says anything that is no
-        number; where none is left, all shares are 0.
+        A kind that brings held-out episodes back clearly worse than another counts for nothing: on one task members
+        that see what was before drift away, on another they are the better ones. Nor does a kind count that says
+        anything that is no number; where none is left, all shares are 0.
         """
         square = np.square(self.told_by_kinds - self.logged).mean(axis=2)
         square = np.where(np.isfinite(self.of_kinds) & np.isfinite(square), square, np.inf)
         usable = np.isfinite(square) & (square <= CLEARLY * square.min(axis=0))
-        certain = usable / self._apart
-        shares: Floats = certain / np.where(usable.any(axis=0), certain.sum(axis=0), 1.0)
+        shares: Floats = usable / np.maximum(usable.sum(axis=0), 1)
+        return shares
+
+    @cached_property
+    def among(self) -> Floats:
+        """(K, policies, 2): the share of each kind of members in what is estimated, 1 together or 0.
+
+        For returns all that count do so alike. For costs they count the more, the nearer together their own members are
+        about the policy: what was before leads members astray, each elsewhere, where a policy does what the log does
+        not. By how much a kind is the better with logged actions does not tell that.
+        """
+        certain = self.alike.copy()
+        certain[:, :, 1] /= self._apart
+        shares: Floats = certain / np.where(certain.any(axis=0), certain.sum(axis=0), 1.0)
         return shares
 
     @cached_property
     def weights(self) -> Floats:
         """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together:
-        those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square; but
-        for costs the model's is at least what it has :meth:`by_agreement`."""
+        those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square, but
+        of the model no less than ``AT_LEAST``."""
         model = (self.among[:, :, None] * _known(self.told_by_kinds)).sum(axis=0)
-        model = np.where(self.among.sum(axis=0)[:, None] > 0, model, np.nan)
+        there = self.among.sum(axis=0) > 0
+        model = np.where(there[:, None], model, np.nan)
         # Who has no number for the policy itself is not asked about episodes.
         said = np.isfinite(self.fitted.mean(axis=0))[:, None]
         values = np.where(said, self.foretold.mean(axis=0), np.nan)
         fitted, played = best_weights(np.stack([values, model]) - self.logged)
-        more = np.where(fitted > 0, np.maximum(self.by_agreement() - played, 0), 0)
-        more[:, 0] = 0
+        more = np.where(there, np.clip(AT_LEAST - played, 0, fitted), 0)
         return np.concatenate([(fitted - more)[None], (played + more) * self.among])
 
-    def by_agreement(self) -> Floats:
-        """(policies, 2): the model's weight by how near together its members are about a policy, against how far fitted
-        Q evaluation is off for a logged episode.
-
-        A test of logged actions is no fair one: fitted Q evaluation is told where an episode went, and the model has to
-        find out, with actions that do not look where it has got to. 0 where no kind has two members.
-        """
-        means, among = _known(self.of_kinds), self.among
-        between = (among * np.square(means - (among * means).sum(axis=0))).sum(axis=0)
-        apart = (among * self._apart).sum(axis=0) + between
-        off = np.square(_known(self.foretold.mean(axis=0)) - self.logged).mean(axis=1)
-        there = (among.sum(axis=0) > 0) & any(len(played) > 1 for played, _ in self._kinds)
-        return np.where(there, off / (off + np.where(there, apart, 1.0)), 0.0)
-
-    @cached_property
+    @property
     def _apart(self) -> Floats:
-        """(K, policies, 2): the variance between a kind's members; that of a single member is taken for the largest of
-        the others. Below what is next to nothing all are alike."""
-        own = np.stack([_variance(played) if len(played) > 1 else played[0] * np.nan for played, _ in self._kinds])
-        known = np.isfinite(own)
-        pooled = np.where(known, own, 0.0).sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
-        variance = np.where(known, (1 - POOLED) * own + POOLED * pooled, 0.0)
-        variance = np.where(known, variance, variance.max(axis=0))
-        floor = FLOOR[0] * 12**0.5 * self.anything
-        apart: Floats = np.maximum(variance, np.square(floor))
+        """(K, policies): the variance between a kind's members about costs; a single member's is the largest of the
+        others'. Below what is next to nothing all are alike."""
+        variance = np.full(self.ood_shares.shape, np.nan)
+        for of_kind, (played, _) in zip(variance, self._kinds, strict=True):
+            own = _variance(played)[:, 1]
+            known = np.isfinite(own) & (len(played) > 1)
+            if known.any():
+                of_kind[:] = np.where(known, (1 - POOLED) * own + POOLED * np.median(own[known]), np.nan)
+        largest = np.where(np.isfinite(variance), variance, 0.0).max(axis=0)
+        floor = max((FLOOR[0] * self.most_cost) ** 2, 1e-12)
+        apart: Floats = np.maximum(np.where(np.isfinite(variance), variance, largest), floor)
         return apart
 
     @property
@@ -119,18 +120,16 @@ class Opinions:
         model: Floats = self.weights[1:].sum(axis=0)
         return model
 
-    @cached_property
-    def shares_out(self) -> Floats:
-        """(policies, 2): the share of their steps in the model that are out of the data, where those kinds lead that
-        count; 1 where none does"""
-        share: Floats = (self.among * self._shares_of_kinds[:, :, None]).sum(axis=0)
-        return np.where(self.among.sum(axis=0) > 0, share, 1.0)
-
     @property
     def out_of_data(self) -> Floats:
-        """(policies,): the same of those kinds that count for costs"""
-        of_costs: Floats = self.shares_out[:, 1]
-        return of_costs
+        """(policies,): the share of their steps in the model that are out of the data, where those kinds lead that
+        count for costs; 1 where none does"""
+        return self._share_out(self.among)[:, 1]
+
+    def _share_out(self, of_kinds: Floats) -> Floats:
+        """(policies, 2), by these shares of kinds"""
+        share: Floats = (of_kinds * self._shares_of_kinds[:, :, None]).sum(axis=0)
+        return np.where(of_kinds.sum(axis=0) > 0, share, 1.0)
 
     @cached_property
     def together(self) -> Floats:
@@ -215,7 +214,7 @@ class Opinions:
         known = (self.weights[1:, :, 1] * self._shares_of_kinds).sum(axis=0)
         of_costs = known + self.weights[0, :, 1] * both
         # For returns it counts whole: of the kinds of members that count for either, those that lead further out.
-        return np.stack([FLATTERED * self.shares_out.max(axis=1), of_costs], axis=1)
+        return np.stack([FLATTERED * self._share_out(self.alike).max(axis=1), of_costs], axis=1)
 
     def _believed(self) -> Floats:
         """(1 + K, policies, 2): the weights by which votes are told to be apart.
