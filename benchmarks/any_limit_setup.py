@@ -64,7 +64,7 @@ POOLS: dict[str, dict[float, str]] = {
 TOLD_X = [name for name, changes in VARIANTS.items() if "least_x" in changes]
 BOLD = 12.5
 """the x at which a policy that is told x is played, beside the careful one"""
-CONFIDENCES = (0.5, 0.7, 0.8, 0.9)
+CONFIDENCES = (0.5, 0.7, 0.75, 0.8, 0.9)
 """of the bounds by which the log chooses"""
 TASKS = ("CarCircle", "DroneCircle", "BallRun", "BallCircle", "CarRun", "DroneRun", "AntRun", "AntCircle")
 MEAN = "any, mean of seeds"

@@ -18,6 +18,7 @@ from tracrl.methods.trac import BATCH_STREAM, TraC, TraCLearner
 from tracrl.methods.trac_losses import classification_loss, cloning_loss, score, weights
 from tracrl.nets import random
 from tracrl.nets.stacked import DROPOUT_STREAM
+from tracrl.train import stack
 from tracrl.train.stack import compute_on
 
 SMALL = TraC(updates=12, clone_updates=4, batch_size=6, hidden=(16, 16), warmup=4, lr=1e-3, bc_lr=1e-3)
@@ -214,11 +215,21 @@ def test_a_batch_in_chunks_trains_the_same_weights(at_once: int, sizes: list[int
         (3, 10_000_000, (3,), (1, 1, 1)),  # at least a segment, however long
     ],
 )
-def test_chunks_follow_from_shapes(batch: int, steps: int, hidden: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """On a CPU, and on a GPU with nine runs and float32 or bfloat16 products."""
+def test_chunks_follow_from_shapes(
+    batch: int, steps: int, hidden: tuple[int, ...], expected: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, and on a GPU that may hold 2²⁵ or 2²⁷ numbers, with nine runs and float32 or bfloat16 products."""
+    monkeypatch.setattr(stack, "gpu_activations", lambda _, bf16: 2**27 if bf16 else 2**25)
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     computes = compute_on(cpu, 9), compute_on(gpu, 9), compute_on(gpu, 9, "bfloat16")
     assert tuple(segments_at_once(batch, steps, hidden, c.activation_budget) for c in computes) == expected
+
+
+def test_a_gpus_chunks_follow_from_its_memory() -> None:
+    """A 64th of it, and never less than 256 MiB; in bfloat16 a number takes half."""
+    small, large = 8 * 2**30, 140 * 2**30
+    assert [stack.activations_within(small, bf16) for bf16 in (False, True)] == [2**26, 2**27]
+    assert [stack.activations_within(large, bf16) for bf16 in (False, True)] == [35 * 2**24, 35 * 2**25]
 
 
 def test_a_run_in_a_stack_is_the_run_alone() -> None:

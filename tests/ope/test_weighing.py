@@ -44,8 +44,8 @@ def cost_of(found: Opinions) -> tuple[float, float]:
     return float(estimate[0, 1]), float(error[0, 1])
 
 
-def test_who_foretells_held_out_episodes_weighs_the_more_and_the_model_no_less_than_three_quarters() -> None:
-    """For returns no less than half: fitted Q evaluation is told where episodes went."""
+def test_the_models_weight_is_three_quarters_of_costs_and_half_of_returns_at_least() -> None:
+    """Fitted Q evaluation is told where episodes went, the model has to find out: whatever the test says."""
     nonsense = LOGGED[::-1]
     model, values = opinions(LOGGED, nonsense, 20.0, 10.0), opinions(nonsense, LOGGED, 20.0, 10.0)
     assert (model.weight[0, 1], values.weight[0, 1]) == (1.0, 0.75)
@@ -54,12 +54,15 @@ def test_who_foretells_held_out_episodes_weighs_the_more_and_the_model_no_less_t
     assert cost_of(values)[1] > 5, "the model's test is nonsense: nothing is sure"
 
 
-def test_two_opinions_whose_errors_cancel_share_the_weight() -> None:
-    error = np.tile([2.0, -2.0], 15)
-    found = of_returns(opinions(LOGGED + error, LOGGED - error, 12.0, 8.0))
-    assert found.weight[0, 0] == pytest.approx(0.5)
-    assert found.skill[0, 0] == pytest.approx(1.0)
-    assert found.weighed()[0][0, 0] == pytest.approx(10.0)
+def test_above_that_two_opinions_share_the_weight_as_they_foretell_together_best() -> None:
+    """Off by 1 and by −4 in every second episode: with weights of 0.8 and 0.2 by nothing; by 1 and −9, 0.9 and 0.1."""
+    once = np.tile([1.0, -1.0], 15)
+    of_return = of_returns(opinions(LOGGED + once, LOGGED - 4 * once, 12.0, 7.0))
+    assert of_return.weight[0, 0] == pytest.approx(0.8, abs=1e-3)
+    assert of_return.skill[0, 0] == pytest.approx(1.0)
+    assert of_return.weighed()[0][0, 0] == pytest.approx(12.0, abs=0.1), "the middle half of the votes"
+    of_cost = opinions(LOGGED + once, LOGGED - 9 * once, 12.0, 7.0)
+    assert of_cost.weight[0, 1] == pytest.approx(0.9, abs=1e-3)
 
 
 def test_a_policy_that_fitted_q_evaluation_does_not_know_is_the_models() -> None:
@@ -182,7 +185,7 @@ def test_a_kind_of_members_that_foretells_clearly_worse_counts_for_nothing() -> 
     assert both.out_of_data == pytest.approx([0.0]), "nor does it matter where it leads"
 
 
-def test_kinds_of_members_that_foretell_about_as_well_count_alike() -> None:
+def test_kinds_of_members_that_foretell_about_as_well_and_agree_as_well_count_alike() -> None:
     """Off by 1 and by 1.5 in every second episode: 2.25 times as much in the square; 1.6 is 2.56 times."""
     once = np.tile([1.0, -1.0], 15)
     good, fair, poor = (opinions(LOGGED + off * once, LOGGED[::-1], 10.0, 0.0) for off in (1.0, 1.5, 1.6))
@@ -213,18 +216,49 @@ def test_kinds_count_the_more_the_nearer_together_their_members_are_about_the_po
     np.testing.assert_allclose(three.among[:, 0, 1], [0.5, 0.5], err_msg="nor beside one of two members")
 
 
-def test_a_policys_variance_between_members_is_half_the_usual_one() -> None:
-    """Variances of 0, 8 and 200, their median 8: 4, 8 and 104."""
-    every = [said_by(costs, opinions(LOGGED, LOGGED, 10.0, 0.0)) for costs in ([5.0, 5.0], [3.0, 7.0], [0.0, 20.0])]
-    together = replace(
-        every[0], played=np.concatenate([one.played for one in every], axis=1), ood_shares=np.zeros((1, 3))
-    )
-    np.testing.assert_allclose(together._apart, [[4.0, 8.0, 104.0]])
+def test_members_that_are_nearer_together_than_can_be_told_are_so_by_chance() -> None:
+    """Half a unit of 100 is 0.5 %: variances of 0 and 8 count as 0.25 and 8."""
+    found = said_by([5.0, 3.0, 5.0, 7.0], opinions(LOGGED, LOGGED, 10.0, 0.0), kinds=2)
+    np.testing.assert_allclose(found._apart[:, 0], [0.25, 8.0])
+
+
+def test_a_single_member_counts_as_unsure_as_the_least_sure_kind_that_counts() -> None:
+    """Of six members of four kinds two are alone; a kind that foretells nothing is no measure."""
+    found = said_by([5.0, 0.0, 5.0, 5.0, 9.0, 90.0], opinions(LOGGED, LOGGED, 10.0, 0.0), kinds=4)
+    np.testing.assert_allclose(found._apart[:, 0], [8.0, 4050.0, 4050.0, 4050.0])
+    nonsense = found.retraced.copy()
+    nonsense[1::4] = nonsense[1::4][:, :, ::-1]
+    left = replace(found, retraced=nonsense)
+    np.testing.assert_allclose(left.alike[:, 0, 1], [1 / 3, 0, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(left._apart[[0, 2, 3], 0], 8.0)
+
+
+def test_what_is_said_of_a_policy_does_not_depend_on_what_else_is_estimated() -> None:
+    every = [
+        said_by(costs, opinions(LOGGED, LOGGED, 10.0, 0.0), kinds=2) for costs in ([5.0, 1, 6, 9], [3.0, 7, 90, 7])
+    ]
+    parts = {
+        name: np.concatenate([getattr(one, name) for one in every], axis=1)
+        for name in ("fitted", "played", "foretold", "retraced", "ood_shares")
+    }
+    together = replace(every[0], **parts, ood_in_log=np.zeros(2))
+    for i, one in enumerate(every):
+        for mine, both in zip(one.weighed(), together.weighed(), strict=True):
+            np.testing.assert_allclose(both[i], mine[0])
 
 
 def test_for_returns_kinds_count_alike_however_near_together_their_members_are() -> None:
-    found = of_returns(said_by([6.0, 19.0, 14.0, 21.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2))
-    np.testing.assert_allclose(found.among[:, 0, 0], [0.5, 0.5])
+    found = said_by([6.0, 19.0, 14.0, 21.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2)
+    both = np.repeat(found.played[..., 1:], 2, axis=-1)  # returns as far apart as costs
+    np.testing.assert_allclose(replace(found, played=both).among[:, 0], [[0.5, 1 / 17], [0.5, 16 / 17]])
+
+
+def test_where_kinds_lead_out_of_the_data_counts_as_they_do() -> None:
+    """For costs as they agree, for the doubt about returns alike."""
+    found = said_by([6.0, 19.0, 14.0, 21.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2)
+    found = replace(found, ood_shares=np.array([[0.51], [0.17]]))
+    assert found.out_of_data[0] == pytest.approx((0.51 + 16 * 0.17) / 17)
+    assert found._anywhere()[0] == pytest.approx([2 * 0.34, (0.51 + 16 * 0.17) / 17], abs=1e-4)
 
 
 def test_weights_are_the_best_of_all() -> None:
@@ -272,10 +306,11 @@ def return_of(found: Opinions) -> tuple[float, float]:
 def test_returns_are_unsure_by_what_opinions_are_apart_whichever_foretells_logged_actions() -> None:
     """Fitted Q evaluation says 8 of the policy and the model 20, each 6 from their middle."""
     found = opinions(LOGGED[::-1], LOGGED, 20.0, 8.0)
-    assert of_returns(found)._believed()[:, 0, 0].tolist() == [0.5, 0.5]
     assert return_of(found)[1] >= 6.0
-    both = opinions(LOGGED, LOGGED, 20.0, 8.0)
-    assert return_of(both)[1] == pytest.approx(6.0)
+    for fitted in (LOGGED, LOGGED[::-1]):
+        both = opinions(LOGGED, fitted, 20.0, 8.0)
+        assert of_returns(both)._believed()[:, 0, 0] == pytest.approx([0.5, 0.5])
+        assert return_of(both)[1] == pytest.approx(6.0)
     assert return_of(opinions(LOGGED, LOGGED, 20.0, 20.0))[1] == pytest.approx(0.0, abs=1e-3)
 
 

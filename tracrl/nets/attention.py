@@ -20,8 +20,8 @@ from torch.library import custom_op
 from tracrl.nets.dropout import kept_weight
 from tracrl.nets.kernels import drawn, kept
 
-FORWARD: dict[str, int] = {"num_warps": 2}
-BACKWARD: dict[str, int] = {"num_warps": 4}
+WARPS, FEW_TOKENS, FEW_WARPS = 4, 64, 2
+"""that share a head's scores out; on the way forward fewer are faster up to so many tokens"""
 _LOG2_E = tl.constexpr(1.4426950408889634)  # powers of 2 are what a GPU computes by itself
 
 
@@ -112,10 +112,17 @@ def _backward(
 
 @custom_op("tracrl::attend", mutates_args=())
 def _attend(mixed: Tensor, bias: Tensor, keys: Tensor, heads: int, threshold: int) -> tuple[Tensor, Tensor]:
-    """What comes out, and of each row of scores the logarithm, to base 2, of the sum of its exponentials."""
+    """What comes out, and, for the way back alone, of each row of scores the logarithm to base 2 of the sum of its
+    exponentials."""
     out, totals = _room(mixed, heads)
     _forward[(len(mixed), heads)](
-        mixed.contiguous(), bias.contiguous(), keys, out, totals, *_settings(mixed, keys, heads, threshold), **FORWARD
+        mixed.contiguous(),
+        bias.contiguous(),
+        keys,
+        out,
+        totals,
+        *_settings(mixed, keys, heads, threshold),
+        num_warps=FEW_WARPS if mixed.shape[1] <= FEW_TOKENS else WARPS,
     )
     return out, totals
 
@@ -139,7 +146,15 @@ def _attend_slopes(
     mixed = mixed.contiguous()
     of_mixed, settings = torch.empty_like(mixed), _settings(mixed, keys, heads, threshold)
     _backward[(len(mixed), heads)](
-        mixed, bias.contiguous(), keys, out, totals, slope.contiguous(), of_mixed, *settings, **BACKWARD
+        mixed,
+        bias.contiguous(),
+        keys,
+        out.contiguous(),
+        totals.contiguous(),
+        slope.contiguous(),
+        of_mixed,
+        *settings,
+        num_warps=WARPS,
     )
     return of_mixed
 

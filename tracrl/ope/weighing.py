@@ -15,8 +15,8 @@ NEAREST = 20
 """episodes that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
 CLEARLY = 2.5
 """times the squared error of the best kind of members in held-out episodes: a kind that is further off is left out"""
-POOLED = 0.5
-"""how far a policy's own variance between members is drawn to the median of all policies': of a few it is rough"""
+TOGETHER = 0.005
+"""of the most that an episode can cost: members of a kind that are nearer together than this are so by chance"""
 AT_LEAST = np.array([0.5, 0.75])
 """the model's weight for returns and costs, where there is one. The test on logged episodes is no fair one: fitted Q
 evaluation is told where they went, and the model has to find out, with actions that do not look where it has got to"""
@@ -95,17 +95,15 @@ class Opinions:
 
     @property
     def _apart(self) -> Floats:
-        """(K, policies): the variance between a kind's members about costs; a single member's is the largest of the
-        others'. Below what is next to nothing all are alike."""
-        variance = np.full(self.ood_shares.shape, np.nan)
-        for of_kind, (played, _) in zip(variance, self._kinds, strict=True):
-            own = _variance(played)[:, 1]
-            known = np.isfinite(own) & (len(played) > 1)
-            if known.any():
-                of_kind[:] = np.where(known, (1 - POOLED) * own + POOLED * np.median(own[known]), np.nan)
-        largest = np.where(np.isfinite(variance), variance, 0.0).max(axis=0)
-        floor = max((FLOOR[0] * self.most_cost) ** 2, 1e-12)
-        apart: Floats = np.maximum(np.where(np.isfinite(variance), variance, largest), floor)
+        """(K, policies): the variance between a kind's members about costs; of a single member the largest of the
+        others that count."""
+        own = np.full(self.ood_shares.shape, np.nan)
+        for i, (played, _) in enumerate(self._kinds):
+            if len(played) > 1:
+                own[i] = _variance(_known(played))[:, 1]
+        largest = np.where(np.isnan(own) | (self.alike[:, :, 1] == 0), 0.0, own).max(axis=0)
+        least = max(TOGETHER * self.most_cost, 1e-6)
+        apart: Floats = np.maximum(np.where(np.isnan(own), largest, own), least**2)
         return apart
 
     @property

@@ -38,7 +38,8 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # what mallopt(3) calls M_TRIM_THRESHOL
 UNCUT_ACTIVATIONS = 6 * 2**20
 CPU_ACTIVATIONS = 3 * 2**19
 GPU_MEMORY, GPU_SHARE = 2**28, 64
-"""of all runs of a stack together, in bytes: a GPU wants large products. So much, or this part of its memory"""
+"""of all runs of a stack together, in bytes: a GPU wants large products. So much, or this part of its memory, whichever
+is more; a study puts two stacks on a GPU"""
 
 
 def compute_on(device: torch.device, runs: int, precision: Precision = "float32") -> Compute:
@@ -50,7 +51,11 @@ def compute_on(device: torch.device, runs: int, precision: Precision = "float32"
 
 def gpu_activations(device: torch.device, bf16: bool) -> int:
     """How many numbers the hidden layers of a whole stack may put out at once."""
-    memory = torch.cuda.get_device_properties(device).total_memory
+    return activations_within(torch.cuda.get_device_properties(device).total_memory, bf16)
+
+
+def activations_within(memory: int, bf16: bool) -> int:
+    """The same for a GPU of so much memory, in bytes."""
     return max(GPU_MEMORY, memory // GPU_SHARE) // (2 if bf16 else 4)
 
 
