@@ -253,8 +253,8 @@ def errors(options: argparse.Namespace, task: str, variant: str) -> str:
     played = [place[name] for name in known]
     off = estimates.costs[played] - [np.mean(scores["costs"]) for scores in known.values()]
     return (
-        f"{len(off)} policies, off by {np.abs(off).mean():.1f} on average, {off.min():+.1f} to {off.max():+.1f}; "
-        f"their standard errors are {estimates.cost_errors[played].mean():.1f}"
+        f"{len(off)} policies, off by {np.abs(off).mean():.1f} on average ({off.mean():+.1f} in the mean, "
+        f"{off.min():+.1f} to {off.max():+.1f}); their standard errors are {estimates.cost_errors[played].mean():.1f}"
     )
 
 

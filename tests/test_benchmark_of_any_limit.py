@@ -130,7 +130,7 @@ def test_estimates_are_compared_with_what_was_played(tmp_path: Path, name: str, 
         **numbers,
     ).save(file_of(options, "BallRun", "any", ".estimates.json"))
     said = errors(options, "BallRun", "any")
-    assert said == "2 policies, off by 4.0 on average, -2.0 to +6.0; their standard errors are 2.0"
+    assert said == "2 policies, off by 4.0 on average (+2.0 in the mean, -2.0 to +6.0); their standard errors are 2.0"
 
 
 def test_what_the_log_chose_is_told_without_the_policies(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ def opinions(
     )
 
 
+def twice(found: Opinions) -> Opinions:
+    """Two members of each kind in place of one, who agree."""
+    return replace(found, played=np.concatenate([found.played] * 2), retraced=np.concatenate([found.retraced] * 2))
+
+
 def cost_of(found: Opinions) -> tuple[float, float]:
     estimate, error = found.weighed()
     return float(estimate[0, 1]), float(error[0, 1])
@@ -47,21 +52,23 @@ def cost_of(found: Opinions) -> tuple[float, float]:
 def test_the_models_weight_is_three_quarters_of_costs_and_half_of_returns_at_least() -> None:
     """Fitted Q evaluation is told where episodes went, the model has to find out: whatever the test says."""
     nonsense = LOGGED[::-1]
-    model, values = opinions(LOGGED, nonsense, 20.0, 10.0), opinions(nonsense, LOGGED, 20.0, 10.0)
+    alone = opinions(nonsense, LOGGED, 20.0, 10.0)
+    model, values = twice(opinions(LOGGED, nonsense, 20.0, 10.0)), twice(alone)
     assert (model.weight[0, 1], values.weight[0, 1]) == (1.0, 0.75)
     assert (of_returns(model).weight[0, 0], of_returns(values).weight[0, 0]) == (1.0, 0.5)
     assert cost_of(model) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-3))
     assert cost_of(values)[1] > 5, "the model's test is nonsense: nothing is sure"
+    assert alone.weight[0].tolist() == [0.5, 0.0], "of a single member nobody knows whether it is led astray"
 
 
 def test_above_that_two_opinions_share_the_weight_as_they_foretell_together_best() -> None:
     """Off by 1 and by −4 in every second episode: with weights of 0.8 and 0.2 by nothing; by 1 and −9, 0.9 and 0.1."""
     once = np.tile([1.0, -1.0], 15)
-    of_return = of_returns(opinions(LOGGED + once, LOGGED - 4 * once, 12.0, 7.0))
+    of_return = of_returns(twice(opinions(LOGGED + once, LOGGED - 4 * once, 12.0, 7.0)))
     assert of_return.weight[0, 0] == pytest.approx(0.8, abs=1e-3)
     assert of_return.skill[0, 0] == pytest.approx(1.0)
     assert of_return.weighed()[0][0, 0] == pytest.approx(12.0, abs=0.1), "the middle half of the votes"
-    of_cost = opinions(LOGGED + once, LOGGED - 9 * once, 12.0, 7.0)
+    of_cost = twice(opinions(LOGGED + once, LOGGED - 9 * once, 12.0, 7.0))
     assert of_cost.weight[0, 1] == pytest.approx(0.9, abs=1e-3)
 
 
@@ -84,7 +91,7 @@ def test_fitted_q_evaluation_that_says_no_number_of_a_policy_counts_for_nothing(
     assert found.weight[0, 1] == 1.0
     assert cost_of(found)[0] > 10
     assert not passes(found, 10)
-    exact = opinions(LOGGED[::-1], LOGGED, 20.0, 8.0)
+    exact = twice(opinions(LOGGED[::-1], LOGGED, 20.0, 8.0))
     broken = replace(exact, fitted=np.concatenate([exact.fitted, exact.fitted + nothing]))
     broken = replace(broken, foretold=np.concatenate([exact.foretold] * 2))
     assert (exact.weight[0, 1], broken.weight[0, 1]) == (0.75, 1.0), "one replica of two"
@@ -159,7 +166,7 @@ def test_of_disagreement_and_test_the_larger_is_the_error() -> None:
 
 def test_opinions_that_are_far_apart_are_not_sure_however_well_they_foretell() -> None:
     error = np.tile([0.2, -0.2], 15)
-    found = opinions(LOGGED + error, LOGGED - error, 70.0, 0.0)
+    found = twice(opinions(LOGGED + error, LOGGED - error, 70.0, 0.0))
     assert found.weight[0, 1] == pytest.approx(0.75)
     assert cost_of(found)[1] == pytest.approx(70 * (0.75 * 0.25) ** 0.5, rel=0.01)
     one_alone = opinions(LOGGED, LOGGED[::-1], 70.0, 0.0)
@@ -281,14 +288,14 @@ def test_weights_are_the_best_of_all() -> None:
 def test_steps_out_of_the_data_may_bring_anything_as_far_as_who_leads_there_is_believed() -> None:
     nonsense = LOGGED[::-1]
     believed, not_believed = (
-        opinions(m, v, 20.0, 20.0, (0.5, 0.0)) for m, v in ((LOGGED, nonsense), (nonsense, LOGGED))
+        twice(opinions(m, v, 20.0, 20.0, (0.5, 0.0))) for m, v in ((LOGGED, nonsense), (nonsense, LOGGED))
     )
     anywhere = [found._anywhere()[0, 1] for found in (believed, not_believed)]
     assert anywhere == pytest.approx([0.5, 0.75 * 0.5]), "of fitted Q evaluation's quarter, none"
     assert cost_of(believed)[1] == pytest.approx(0.5 * 50)
-    in_log_alone = opinions(nonsense, LOGGED, 20.0, 20.0, (0.0, 0.5))
+    in_log_alone = twice(opinions(nonsense, LOGGED, 20.0, 20.0, (0.0, 0.5)))
     assert in_log_alone._anywhere()[0, 1] == 0, "it may never get there"
-    in_both = opinions(nonsense, LOGGED, 20.0, 20.0, (0.5, 0.5))
+    in_both = twice(opinions(nonsense, LOGGED, 20.0, 20.0, (0.5, 0.5)))
     assert in_both._anywhere()[0, 1] == pytest.approx(0.5)
 
 

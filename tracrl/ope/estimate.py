@@ -87,7 +87,7 @@ def estimate(
 
     Two opinions are weighed: episodes in a model of the dynamics (:mod:`tracrl.ope.model`) and fitted Q evaluation
     (:mod:`tracrl.ope.fqe`). Both are tested, for each policy, on logged episodes that nothing was fitted to: that gives
-    their weights, and how far estimates may be off. Steps out of the data may bring anything.
+    their weights, within bounds, and how far estimates may be off. Steps out of the data may bring anything.
 
     With ``holdout`` only that share of the episodes is used (:func:`tracrl.data.holdout.split`). ``trained_on`` are
     the fingerprints of the data that the policies were trained on, where they are known: the estimates say whether

@@ -34,11 +34,13 @@ MANY = replace(GPU, fqe=replace(GPU.fqe, updates=8_000), replicas=1)
 ON_CPU = replace(
     CPU,
     fqe=replace(CPU.fqe, batch_size=512),
+    dynamics=replace(CPU.dynamics, updates=8_000),
+    members=4,
     rows=100_000,
     updates_in_all=0,
     together=True,
 )
-"""on a CPU one fitted Q evaluation of all candidates of a seed"""
+"""on a CPU: a member of each kind for longer, and one fitted Q evaluation of all candidates of a seed"""
 X_COUNT = 4
 """x that are tried, where the policy is told x"""
 TITLE = "Inner limits, chosen from the log alone"

@@ -18,8 +18,9 @@ CLEARLY = 2.5
 TOGETHER = 0.005
 """of the most that an episode can cost: members of a kind that are nearer together than this are so by chance"""
 AT_LEAST = np.array([0.5, 0.75])
-"""the model's weight for returns and costs, where there is one. The test on logged episodes is no fair one: fitted Q
-evaluation is told where they went, and the model has to find out, with actions that do not look where it has got to"""
+"""the model's weight for returns and costs, where it has kinds of several members. The test on logged episodes is no
+fair one: fitted Q evaluation is told where they went, and the model has to find out, with actions that do not look
+where it has got to"""
 FLATTERED = 2.0
 """times the error where nothing is known of a return: an estimate of it stands at the upper end of what may be, and not
 in the middle, from where that is counted"""
@@ -82,7 +83,8 @@ class Opinions:
     def weights(self) -> Floats:
         """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together:
         those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square, but
-        of the model no less than ``AT_LEAST``."""
+        of the model no less than ``AT_LEAST``. Of single members nobody knows which are led astray: they have what they
+        are tested for."""
         model = (self.among[:, :, None] * _known(self.told_by_kinds)).sum(axis=0)
         there = self.among.sum(axis=0) > 0
         model = np.where(there[:, None], model, np.nan)
@@ -90,7 +92,8 @@ class Opinions:
         said = np.isfinite(self.fitted.mean(axis=0))[:, None]
         values = np.where(said, self.foretold.mean(axis=0), np.nan)
         fitted, played = best_weights(np.stack([values, model]) - self.logged)
-        more = np.where(there, np.clip(AT_LEAST - played, 0, fitted), 0)
+        several = any(len(members) > 1 for members, _ in self._kinds)
+        more = np.where(there & several, np.clip(AT_LEAST - played, 0, fitted), 0)
         return np.concatenate([(fitted - more)[None], (played + more) * self.among])
 
     @property
