@@ -201,6 +201,14 @@ def test_kinds_of_members_that_foretell_about_as_well_and_agree_as_well_count_al
     np.testing.assert_allclose(two_kinds(good, poor).among[:, 0, 1], [1, 0])
 
 
+def test_in_returns_kinds_of_members_may_be_further_off() -> None:
+    """By 3 in place of 1 in every second episode: 9 times in the square; 3.2 is 10.24 times."""
+    once = np.tile([1.0, -1.0], 15)
+    good, fair, poor = (opinions(LOGGED + off * once, LOGGED[::-1], 10.0, 0.0) for off in (1.0, 3.0, 3.2))
+    np.testing.assert_allclose(of_returns(two_kinds(good, fair)).among[:, 0, 0], [0.5, 0.5])
+    np.testing.assert_allclose(of_returns(two_kinds(good, poor)).among[:, 0, 0], [1, 0])
+
+
 def said_by(costs: list[float], of: Opinions, kinds: int = 1) -> Opinions:
     """Members in place of one, who say these costs of the policy and the same of held-out episodes; the first of each
     kind come first."""

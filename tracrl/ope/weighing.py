@@ -13,8 +13,9 @@ FLOOR = (0.0005, 0.01)
 """as shares of the most that an episode can cost: below the first is nothing, above the second is something"""
 NEAREST = 20
 """episodes that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
-CLEARLY = 2.5
-"""times the squared error of the best kind of members in held-out episodes: a kind that is further off is left out"""
+CLEARLY = np.array([10.0, 2.5])
+"""times the squared error of the best kind of members in held-out episodes, for returns and costs: a kind that is
+further off is left out. Of returns those that see nothing of the past may pass that test best, and flatter a policy"""
 TOGETHER = 0.005
 """of the most that an episode can cost: members of a kind that are nearer together than this are so by chance"""
 AT_LEAST = np.array([0.5, 0.75])
