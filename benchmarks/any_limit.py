@@ -70,7 +70,7 @@ def train(task: str, variant: str, options: argparse.Namespace) -> str:
     began = time.monotonic()
     own_units = "on" if task in options.standardise else "auto"
     limits = limits_of(task)
-    run = tracrl.fit(method, data, limits=limits, seeds=SEEDS, device=options.device, standardise=own_units)
+    run = tracrl.fit(method, data, limits=limits, seeds=options.seeds, device=options.device, standardise=own_units)
     trained = time.monotonic() - began
     policy = run.policy[run.policy.networks()] if isinstance(run.policy, LimitRangePolicy) else run.policy
     write_json(
@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", choices=[*VARIANTS, *POOLS], default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
     parser.add_argument("--data", help="a folder of TASK.hdf5; without it, the data that are at hand")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="train: others make other policies")
     parser.add_argument("--standardise", nargs="*", default=(), metavar="TASK", help="trained on standardised data")
     parser.add_argument("--preset", choices=["fast", "full"], default="fast")
     parser.add_argument("--updates", type=int, help="in place of the preset's")

@@ -21,7 +21,6 @@ from benchmarks.any_limit_setup import (
     INNER,
     MEAN,
     POOLS,
-    SEEDS,
     TOLD_X,
     VARIANTS,
     file_of,
@@ -233,9 +232,9 @@ def in_hindsight(options: argparse.Namespace, task: str, variant: str) -> tuple[
     known = read_json(file_of(options, task, variant, ".judged.json"))
     played = [(name.rpartition("seed ")[2], np.mean(p["rewards"]), np.mean(p["costs"])) for name, p in known.items()]
     best = [
-        max((reward for of, reward, cost in played if of == str(seed) and cost <= limit), default=None)
+        max((reward for of, reward, cost in played if of == seed and cost <= limit), default=None)
         for limit in limits_of(task)
-        for seed in SEEDS
+        for seed in {of for of, _, _ in played}
     ]
     found = [reward for reward in best if reward is not None]
     return float(np.mean(found)), len(best) - len(found)
@@ -281,7 +280,7 @@ def inner_limits_alone(options: argparse.Namespace, task: str, truth: Scores) ->
     for confidence in (0.5, 0.7, 0.9):
         for limit in limits_of(task):
             rewards, costs, chosen = [], [], []
-            for seed in SEEDS:
+            for seed in dict.fromkeys(estimates.seeds):
                 inner = choose_inner(estimates, seed, limit, confidence)
                 chosen.append("none" if inner is None else f"{inner:g}")
                 played = list(zip(truth.limits, truth.seeds, strict=True))

@@ -127,3 +127,20 @@ def test_no_exception_passes_through_torch_while_it_loads(number: int, status: i
         check=False,
     )
     assert (process.returncode, process.stderr) == (status, "tracrl: Stopped.\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_no_interrupt_is_lost_where_nothing_can_be_raised(number: int, status: int, tmp_path: Path) -> None:
+    """Python's own import runs code while it gives up an object, too, and ignores what is raised there."""
+    given_up = f"import os\nclass GivenUp:\n    def __del__(self):\n        os.kill(os.getpid(), {number:d})\n"
+    (tmp_path / "tyro.py").write_text(f"{given_up}        [0 for _ in range(9)]\nGivenUp()\nos._exit(9)\n")
+    process = subprocess.run(
+        [sys.executable, "-c", "import sys; from tracrl.cli import main; sys.exit(main())", "tasks"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (status, "tracrl: Stopped.\n")

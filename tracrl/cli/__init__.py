@@ -20,12 +20,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def interrupt(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
         if arguments is None and _is_loading("torch"):  # its C++ would end the process with words of its own
-            os.write(2, STOPPED.encode())
-            os._exit(_status(interrupts))
+            _end(interrupts)
         raise KeyboardInterrupt
+
+    def ignored(error: sys.UnraisableHookArgs) -> None:
+        # Python ignores what is raised while an object is given up, which happens in every import.
+        if arguments is None and interrupts and error.exc_type is KeyboardInterrupt:
+            _end(interrupts)
+        told(error)
 
     # Ctrl-C is left alone where it is ignored, as it is behind an & in a script; SIGTERM ends every command.
     before = {}
+    told, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) != signal.SIG_IGN:
@@ -43,9 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python ends itself by SIGINT, whatever is returned, if an interrupt came inside exec(), as dataclasses use it
         # while they load. Another exec() makes it forget that.
         exec("")
+        sys.unraisablehook = told
         for number, handler in before.items():
             # The process is about to end, and needs no traceback for a Ctrl-C in the midst of that.
             signal.signal(number, signal.SIG_IGN if arguments is None and number == signal.SIGINT else handler)
+
+
+def _end(interrupts: Sequence[int]) -> None:
+    os.write(2, STOPPED.encode())
+    os._exit(_status(interrupts))
 
 
 def _status(interrupts: Sequence[int]) -> int:
