@@ -120,8 +120,8 @@ def timed(inputs: int, runs: int, rows: int) -> dict[str, dict[str, float]]:
     results: dict[str, dict[str, float]] = {}
     for i, form in enumerate(fused.FORMS):
         try:
-            _, first, second = fused._mlp(x, *parameters, draws, net.dropped, i, i)
-            back = (slope, first, second, parameters[2], parameters[4], net.dropped, i)
+            _, first, second, *bits = fused._mlp(x, *parameters, draws, net.dropped, i, i)
+            back = (slope, *bits, parameters[2], parameters[4], net.dropped, i, x.dtype)
             slope_1, slope_2, *_ = fused._mlp_slopes(*back)
             narrow = torch.nn.functional.pad(slope.bfloat16(), (0, 6))
             pairs = ((x, slope_1), (first, slope_2), (second, narrow))

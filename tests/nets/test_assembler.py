@@ -196,19 +196,22 @@ def launched(launch, *inputs):
 def weights(*shape):
     return torch.zeros(2, *shape)
 
-x, hidden, kind = weights(300, 8).bfloat16(), weights(300, 64).bfloat16(), torch.int64
+x, bits, kind = weights(300, 8).bfloat16(), (weights(300, 8).to(fused.WORDS[64]),) * 2, torch.int64
 layers = weights(8, 64), weights(1, 64), weights(64, 64), weights(1, 64), weights(64, 2), weights(1, 2)
-launched(fused._mlp, x, *layers, torch.zeros(3, 2, dtype=kind), 64, 0, 0)
-launched(fused._mlp_slopes, weights(300, 2), hidden, hidden, layers[2], layers[4], 64, 0)
+draws = torch.zeros(3, 2, dtype=kind)
+launched(fused._left_by_dropout, draws, 300, 64, 64, 64)
+fused._left_by_dropout = lambda *_: bits
+launched(fused._mlp, x, *layers, draws, 64, 0, 0)
+launched(fused._mlp_slopes, weights(300, 2), *bits, layers[2], layers[4], 64, 0, x.dtype)
 launched(kernels.random_bytes, torch.zeros(2, dtype=kind), torch.zeros((), dtype=kind), 1500)
-for kernel in (fused._forward, fused._backward, kernels._draw):
+for kernel in (fused._draw, fused._forward, fused._backward, kernels._draw):
     (compiled,) = kernel.device_caches[0][0].values()
     print(compiled.hash, compiled.asm["ptx"].split(".version ")[1].split()[0])
 """
 
 
 def compiled(cache: Path, chosen: str | None = None) -> list[list[str]]:
-    """What the three kernels are filed under, and the version of their code, which is their assembler's."""
+    """What the four kernels are filed under, and the version of their code, which is their assembler's."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(cache)}
     environment |= {CHOSEN: chosen} if chosen else {}
     command = [sys.executable, "-c", COMPILE]
@@ -223,8 +226,8 @@ def test_triton_compiles_these_kernels_by_it_and_no_others(tmp_path: Path) -> No
         pytest.skip("this Triton has other assemblers")
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     ours = compiled(tmp_path)
-    assert [code for _, code in ours] == ["8.8", "8.8", "8.7"]
+    assert [code for _, code in ours] == ["8.8", "8.8", "8.8", "8.7"]
     usual = compiled(tmp_path, str(tools / "ptxas"))
-    assert [code for _, code in usual] == ["8.7"] * 3, "what the newer one made is taken for the user's own"
-    assert usual[2] == ours[2], "another kernel is filed under the newer one"
-    assert [code for _, code in compiled(tmp_path, str(tools / "ptxas-blackwell"))] == ["8.8"] * 3
+    assert [code for _, code in usual] == ["8.7"] * 4, "what the newer one made is taken for the user's own"
+    assert usual[3] == ours[3], "another kernel is filed under the newer one"
+    assert [code for _, code in compiled(tmp_path, str(tools / "ptxas-blackwell"))] == ["8.8"] * 4

@@ -53,6 +53,7 @@ def test_bytes_are_those_drawn_everywhere(first: int) -> None:
         (60, (256, 256), 2, 128, 0),  # whole blocks
         (60, (256, 256), 2, 130, 8),
         (150, (128, 64), 17, 40, 3),  # more columns than are multiplied at once
+        (20, (256, 64), 3, 67, 5),
     ],
 )
 def test_a_network_in_one_kernel_is_the_plain_one(
@@ -85,6 +86,31 @@ def test_a_network_in_one_kernel_is_the_plain_one(
         pytest.skip("wrong by this assembler, as its trial says")
     for mine, theirs in zip(found, expected, strict=True):
         assert_close(mine.cpu(), theirs)
+
+
+@pytest.mark.parametrize("form", range(len(fused.FORMS)), ids=lambda form: "-".join(map(str, fused.FORMS[form])))
+@pytest.mark.parametrize("hidden", [(64, 256), (256, 128), (128, 64)], ids=str)
+def test_bits_are_those_of_the_units_above_0(hidden: tuple[int, int], form: int) -> None:
+    """All of them, and those that dropout leaves are the plain form's."""
+    generator, rows, first_row = torch.Generator().manual_seed(0), 131, 2**33 + 5
+    sizes = [(16, hidden[0]), hidden, (hidden[1], 2)]
+    layers = [torch.randn(2, *s, generator=generator).to(DEVICE) for a, b in sizes for s in ((a, b), (1, b))]
+    x = torch.randn(2, rows, 16, generator=generator).to(DEVICE, KIND)
+    draws = torch.stack([keys(1000), keys(1001), torch.full((2,), first_row, device=DEVICE)])
+    left = fused._left_by_dropout(draws, rows, *hidden, 64)
+    for units, words, key in zip(hidden, left, draws, strict=False):
+        drawn = random.random_bytes(key.cpu(), rows * units, first_row * units // 8).view(2, rows, units)
+        assert torch.equal(units_of(words), drawn >= 64)
+    out = fused._mlp(x, *layers, draws, 64, form, form)
+    for units, layer, words in zip(hidden, out[1:3], out[3:], strict=True):
+        assert words.numel() * words.itemsize * 8 == 2 * rows * units
+        assert torch.equal(units_of(words), layer.cpu() > 0)
+
+
+def units_of(words: Tensor) -> Tensor:
+    """(…, 8) words → (…, units): bit j of word k is unit 8 j + k."""
+    bits = torch.arange(8 * words.itemsize)[:, None]
+    return (words.cpu().long()[..., None, :] >> bits & 1).flatten(-2) == 1
 
 
 def passes_its_trial(network: StackedMLP, form: int) -> bool:

@@ -29,24 +29,6 @@ def drawn(key, position):
 
 
 @triton.jit
-def kept(words, threshold):
-    """(n, w) words of eight bytes → (n, 8 · w): which units are not dropped.
-
-    Bytes are put side by side pair by pair, so that the thread that draws a word has all its units: no word is drawn
-    twice, or sent to another thread.
-    """
-    low = tl.interleave(
-        tl.interleave(words.to(tl.uint8), (words >> 32).to(tl.uint8)),
-        tl.interleave((words >> 16).to(tl.uint8), (words >> 48).to(tl.uint8)),
-    )
-    high = tl.interleave(
-        tl.interleave((words >> 8).to(tl.uint8), (words >> 40).to(tl.uint8)),
-        tl.interleave((words >> 24).to(tl.uint8), (words >> 56).to(tl.uint8)),
-    )
-    return tl.interleave(low, high).to(tl.int32) >= threshold
-
-
-@triton.jit
 def _draw(keys, first, out, words, at_once: tl.constexpr):
     run = tl.program_id(1)
     word = tl.program_id(0) * at_once + tl.arange(0, at_once)
