@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tracrl.policies.load import load_policy as load_policy
     from tracrl.train.fit import fit as fit
 
-__version__ = "0.16.0"
+__version__ = "0.17.0"
 
 # Name -> module. Imported on first use, so that neither torch nor a simulator loads before it is needed:
 # listing tasks stays instant, and the worker processes of an evaluation stay small.

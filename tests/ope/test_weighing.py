@@ -49,27 +49,35 @@ def cost_of(found: Opinions) -> tuple[float, float]:
     return float(estimate[0, 1]), float(error[0, 1])
 
 
-def test_the_models_weight_is_three_quarters_of_costs_and_half_of_returns_at_least() -> None:
+def test_the_models_weight_is_three_quarters_of_costs_at_least() -> None:
     """Fitted Q evaluation is told where episodes went, the model has to find out: whatever the test says."""
     nonsense = LOGGED[::-1]
     alone = opinions(nonsense, LOGGED, 20.0, 10.0)
     model, values = twice(opinions(LOGGED, nonsense, 20.0, 10.0)), twice(alone)
     assert (model.weight[0, 1], values.weight[0, 1]) == (1.0, 0.75)
-    assert (of_returns(model).weight[0, 0], of_returns(values).weight[0, 0]) == (1.0, 0.5)
     assert cost_of(model) == (pytest.approx(20.0), pytest.approx(0.0, abs=1e-3))
     assert cost_of(values)[1] > 5, "the model's test is nonsense: nothing is sure"
-    assert alone.weight[0].tolist() == [0.5, 0.0], "of a single member nobody knows whether it is led astray"
+    assert alone.weight[0, 1] == 0.0, "of a single member nobody knows whether it is led astray"
 
 
 def test_above_that_two_opinions_share_the_weight_as_they_foretell_together_best() -> None:
     """Off by 1 and by −4 in every second episode: with weights of 0.8 and 0.2 by nothing; by 1 and −9, 0.9 and 0.1."""
     once = np.tile([1.0, -1.0], 15)
-    of_return = of_returns(twice(opinions(LOGGED + once, LOGGED - 4 * once, 12.0, 7.0)))
-    assert of_return.weight[0, 0] == pytest.approx(0.8, abs=1e-3)
-    assert of_return.skill[0, 0] == pytest.approx(1.0)
-    assert of_return.weighed()[0][0, 0] == pytest.approx(12.0, abs=0.1), "the middle half of the votes"
-    of_cost = twice(opinions(LOGGED + once, LOGGED - 9 * once, 12.0, 7.0))
-    assert of_cost.weight[0, 1] == pytest.approx(0.9, abs=1e-3)
+    found = twice(opinions(LOGGED + once, LOGGED - 4 * once, 12.0, 7.0))
+    assert found.weight[0, 1] == pytest.approx(0.8, abs=1e-3)
+    assert found.skill[0, 1] == pytest.approx(1.0)
+    assert cost_of(found)[0] == pytest.approx(12.0, abs=0.1), "the middle half of the votes"
+    found = twice(opinions(LOGGED + once, LOGGED - 9 * once, 12.0, 7.0))
+    assert found.weight[0, 1] == pytest.approx(0.9, abs=1e-3)
+
+
+def test_of_returns_the_lower_opinion_has_all_the_weight_whichever_foretells_logged_actions() -> None:
+    nonsense = LOGGED[::-1]
+    for fitted in (LOGGED, nonsense):
+        assert of_returns(opinions(nonsense, fitted, 12.0, 7.0)).weight[0, 0] == 0.0
+        assert of_returns(opinions(nonsense, fitted, 7.0, 12.0)).weight[0, 0] == 1.0
+    assert return_of(opinions(LOGGED, LOGGED, 12.0, 7.0))[0] == pytest.approx(7.0)
+    assert return_of(opinions(LOGGED, LOGGED, 7.0, 12.0))[0] == pytest.approx(7.0)
 
 
 def test_a_policy_that_fitted_q_evaluation_does_not_know_is_the_models() -> None:
@@ -201,11 +209,11 @@ def test_kinds_of_members_that_foretell_about_as_well_and_agree_as_well_count_al
     np.testing.assert_allclose(two_kinds(good, poor).among[:, 0, 1], [1, 0])
 
 
-def test_in_returns_kinds_of_members_may_be_further_off() -> None:
-    """By 3 in place of 1 in every second episode: 9 times in the square; 3.2 is 10.24 times."""
+def test_in_returns_kinds_of_members_count_by_the_inverse_of_what_they_are_off() -> None:
+    """By 3 in place of 1 in every second episode: 9 times in the square; 3.2 is 10.24 times, which is left out."""
     once = np.tile([1.0, -1.0], 15)
     good, fair, poor = (opinions(LOGGED + off * once, LOGGED[::-1], 10.0, 0.0) for off in (1.0, 3.0, 3.2))
-    np.testing.assert_allclose(of_returns(two_kinds(good, fair)).among[:, 0, 0], [0.5, 0.5])
+    np.testing.assert_allclose(of_returns(two_kinds(good, fair)).among[:, 0, 0], [0.75, 0.25])
     np.testing.assert_allclose(of_returns(two_kinds(good, poor)).among[:, 0, 0], [1, 0])
 
 

@@ -18,10 +18,10 @@ CLEARLY = np.array([10.0, 2.5])
 further off is left out. Of returns those that see nothing of the past may pass that test best, and flatter a policy"""
 TOGETHER = 0.005
 """of the most that an episode can cost: members of a kind that are nearer together than this are so by chance"""
-AT_LEAST = np.array([0.5, 0.75])
-"""the model's weight for returns and costs, where it has kinds of several members. The test on logged episodes is no
-fair one: fitted Q evaluation is told where they went, and the model has to find out, with actions that do not look
-where it has got to"""
+AT_LEAST = 0.75
+"""the model's weight for costs, where it has kinds of several members. The test on logged episodes is no fair one:
+fitted Q evaluation is told where they went, and the model has to find out, with actions that do not look where it has
+got to"""
 FLATTERED = 2.0
 """times the error where nothing is known of a return: an estimate of it stands at the upper end of what may be, and not
 in the middle, from where that is counted"""
@@ -61,8 +61,7 @@ class Opinions:
         that see what was before drift away, on another they are the better ones. Nor does a kind count that says
         anything that is no number; where none is left, all shares are 0.
         """
-        square = np.square(self.told_by_kinds - self.logged).mean(axis=2)
-        square = np.where(np.isfinite(self.of_kinds) & np.isfinite(square), square, np.inf)
+        square = self._squares
         usable = np.isfinite(square) & (square <= CLEARLY * square.min(axis=0))
         shares: Floats = usable / np.maximum(usable.sum(axis=0), 1)
         return shares
@@ -71,31 +70,51 @@ class Opinions:
     def among(self) -> Floats:
         """(K, policies, 2): the share of each kind of members in what is estimated, 1 together or 0.
 
-        For returns all that count do so alike. For costs they count the more, the nearer together their own members are
-        about the policy: what was before leads members astray, each elsewhere, where a policy does what the log does
-        not. By how much a kind is the better with logged actions does not tell that.
+        For returns they count by the inverse of what they are off in held-out episodes (root mean square). For costs
+        they count the more, the nearer together their own members are about the policy: what was before leads members
+        astray, each elsewhere, where a policy does what the log does not. By how much a kind is the better with logged
+        actions does not tell that.
         """
         certain = self.alike.copy()
+        certain[:, :, 0] /= np.sqrt(np.maximum(self._squares[:, :, 0], 1e-12))
         certain[:, :, 1] /= self._apart
         shares: Floats = certain / np.where(certain.any(axis=0), certain.sum(axis=0), 1.0)
         return shares
 
     @cached_property
+    def _squares(self) -> Floats:
+        """(K, policies, 2): the mean square of what each kind is off in held-out episodes; infinite where it says
+        anything that is no number"""
+        square = np.square(self.told_by_kinds - self.logged).mean(axis=2)
+        return np.where(np.isfinite(self.of_kinds) & np.isfinite(square), square, np.inf)
+
+    @cached_property
     def weights(self) -> Floats:
-        """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together:
-        those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean square, but
-        of the model no less than ``AT_LEAST``. Of single members nobody knows which are led astray: they have what they
-        are tested for."""
-        model = (self.among[:, :, None] * _known(self.told_by_kinds)).sum(axis=0)
-        there = self.among.sum(axis=0) > 0
-        model = np.where(there[:, None], model, np.nan)
-        # Who has no number for the policy itself is not asked about episodes.
-        said = np.isfinite(self.fitted.mean(axis=0))[:, None]
-        values = np.where(said, self.foretold.mean(axis=0), np.nan)
+        """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together.
+
+        Of costs those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean
+        square, but of the model no less than ``AT_LEAST``. Of single members nobody knows which are led astray: they
+        have what they are tested for. Of returns the lower opinion has all: both are flattered, and tests of logged
+        actions do not tell which the more.
+        """
+        by_fitted, by_model = self._there
+        model = np.where(by_model[:, None], (self.among[:, :, None] * _known(self.told_by_kinds)).sum(axis=0), np.nan)
+        values = np.where(by_fitted[:, None], self.foretold.mean(axis=0), np.nan)
         fitted, played = best_weights(np.stack([values, model]) - self.logged)
-        several = any(len(members) > 1 for members, _ in self._kinds)
-        more = np.where(there & several, np.clip(AT_LEAST - played, 0, fitted), 0)
-        return np.concatenate([(fitted - more)[None], (played + more) * self.among])
+        if any(len(members) > 1 for members, _ in self._kinds):
+            more = np.where(by_model[:, 1], np.clip(AT_LEAST - played[:, 1], 0, fitted[:, 1]), 0)
+            fitted[:, 1], played[:, 1] = fitted[:, 1] - more, played[:, 1] + more
+        of_model = (self.among * _known(self.of_kinds)).sum(axis=0)
+        lower = by_model & ~(by_fitted & (self.fitted.mean(axis=0) < of_model))
+        fitted[:, 0], played[:, 0] = (by_fitted & ~lower)[:, 0], lower[:, 0]
+        return np.concatenate([fitted[None], played * self.among])
+
+    @cached_property
+    def _there(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """(policies, 2) each: whether fitted Q evaluation has numbers, of the policy and of every held-out episode; and
+        whether any kind of the model's members has."""
+        tested = np.isfinite(self.foretold.mean(axis=0)).all(axis=1)
+        return tested & np.isfinite(self.fitted.mean(axis=0)), self.among.sum(axis=0) > 0
 
     @property
     def _apart(self) -> Floats:
@@ -224,9 +243,7 @@ class Opinions:
         A policy was trained to look well on this log, which flatters returns in both opinions, and tests of logged
         actions do not tell in which the more: so for returns both count alike.
         """
-        tested = np.isfinite(self.foretold.mean(axis=0)).all(axis=1)
-        there = tested & np.isfinite(self.fitted.mean(axis=0)), self.among.sum(axis=0) > 0
-        fitted, model = (of_all / np.maximum(np.sum(there, axis=0), 1) for of_all in there)
+        fitted, model = (says / np.maximum(np.sum(self._there, axis=0), 1) for says in self._there)
         alike = np.concatenate([fitted[None], model * self.among])
         alike[:, :, 1] = self.weights[:, :, 1]
         return alike
