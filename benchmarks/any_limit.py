@@ -75,7 +75,12 @@ def train(task: str, variant: str, options: argparse.Namespace) -> str:
     policy = run.policy[run.policy.networks()] if isinstance(run.policy, LimitRangePolicy) else run.policy
     write_json(
         file_of(options, task, variant, ".training.json"),
-        {"training_seconds": round(trained, 1), "settings": asdict(method), "standardise": own_units},
+        {
+            "training_seconds": round(trained, 1),
+            "settings": asdict(method),
+            "seeds": list(options.seeds),
+            "standardise": own_units,
+        },
     )
     policy.save(file_of(options, task, variant, ".safetensors"))
     return f"{task}, {variant}: trained in {trained:.0f} s"
@@ -221,7 +226,9 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", choices=[*VARIANTS, *POOLS], default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/any-limit"))
     parser.add_argument("--data", help="a folder of TASK.hdf5; without it, the data that are at hand")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="train: others make other policies")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=SEEDS, help="of trainings; for others take another --out"
+    )
     parser.add_argument("--standardise", nargs="*", default=(), metavar="TASK", help="trained on standardised data")
     parser.add_argument("--preset", choices=["fast", "full"], default="fast")
     parser.add_argument("--updates", type=int, help="in place of the preset's")

@@ -126,7 +126,20 @@ def test_a_network_that_is_no_such_one_keeps_the_plain_form() -> None:
     assert not fused.fits((3, 256, 256, 256, 2))
 
 
-SIZES = [(8, 16), (16, 16), (16, 32), (24, 16), (24, 32), (40, 16), (40, 32), (48, 16), (56, 16), (64, 32), (80, 16)]
+SIZES = [
+    (8, 16),
+    (16, 16),
+    (16, 32),
+    (24, 16),
+    (24, 32),
+    (40, 16),
+    (40, 32),
+    (48, 16),
+    (56, 16),
+    (64, 32),
+    (80, 16),
+    (104, 64),
+]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

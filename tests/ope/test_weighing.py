@@ -80,6 +80,27 @@ def test_of_returns_the_lower_opinion_has_all_the_weight_whichever_foretells_log
     assert return_of(opinions(LOGGED, LOGGED, 7.0, 12.0))[0] == pytest.approx(7.0)
 
 
+def test_a_member_that_went_astray_does_not_decide_which_opinion_is_the_lower() -> None:
+    """The model's middle is 12, its mean far below the 10 of fitted Q evaluation; and the other way round."""
+    astray = said_by([12.0, 12.0, 12.0, 12.0, -1000.0], opinions(LOGGED, LOGGED, 0.0, 10.0))
+    assert return_of(astray)[0] == pytest.approx(10.0)
+    alone = opinions(LOGGED, LOGGED, 11.0, 12.0)
+    replicas = replace(
+        alone,
+        fitted=np.concatenate([alone.fitted] * 4 + [alone.fitted - 1000]),
+        foretold=np.concatenate([alone.foretold] * 5),
+    )
+    assert return_of(replicas)[0] == pytest.approx(11.0)
+
+
+def test_of_returns_an_opinion_that_was_not_tested_counts_for_nothing_however_low_it_is() -> None:
+    untested = opinions(LOGGED, np.where(np.arange(30) == 3, np.nan, LOGGED), 12.0, 7.0)
+    assert return_of(untested)[0] == pytest.approx(12.0)
+    broken = two_kinds(opinions(LOGGED, LOGGED, 12.0, 20.0), opinions(np.full(30, np.inf), LOGGED, 3.0, 20.0))
+    np.testing.assert_allclose(of_returns(broken).among[:, 0, 0], [1, 0])
+    assert return_of(broken)[0] == pytest.approx(12.0)
+
+
 def test_a_policy_that_fitted_q_evaluation_does_not_know_is_the_models() -> None:
     found = opinions(LOGGED, np.full(30, np.nan), 20.0, float("nan"))
     assert found.weight[0, 1] == 1.0
@@ -270,10 +291,11 @@ def test_what_is_said_of_a_policy_does_not_depend_on_what_else_is_estimated() ->
             np.testing.assert_allclose(both[i], mine[0])
 
 
-def test_for_returns_kinds_count_alike_however_near_together_their_members_are() -> None:
-    found = said_by([6.0, 19.0, 14.0, 21.0], opinions(LOGGED, LOGGED[::-1], 10.0, 0.0), kinds=2)
-    both = np.repeat(found.played[..., 1:], 2, axis=-1)  # returns as far apart as costs
-    np.testing.assert_allclose(replace(found, played=both).among[:, 0], [[0.5, 1 / 17], [0.5, 16 / 17]])
+def test_for_returns_it_does_not_matter_how_near_together_members_of_a_kind_are() -> None:
+    """Both kinds are off by 2 along held-out episodes."""
+    found = said_by([6.0, 19.0, 14.0, 21.0], opinions(LOGGED + 2, LOGGED[::-1], 10.0, 0.0), kinds=2)
+    parts = {name: np.repeat(getattr(found, name)[..., 1:], 2, axis=-1) for name in ("played", "retraced", "logged")}
+    np.testing.assert_allclose(replace(found, **parts).among[:, 0], [[0.5, 1 / 17], [0.5, 16 / 17]])
 
 
 def test_where_kinds_lead_out_of_the_data_counts_as_they_do() -> None:

@@ -24,14 +24,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise KeyboardInterrupt
 
     def ignored(error: sys.UnraisableHookArgs) -> None:
-        # Python ignores what is raised while an object is given up, which happens in every import.
-        if arguments is None and interrupts and error.exc_type is KeyboardInterrupt:
+        # Python ignores what is raised while an object is given up, which happens in every import. Commands whose work
+        # is kept answer signals themselves, and never come here.
+        if interrupts and error.exc_type is KeyboardInterrupt:
             _end(interrupts)
         told(error)
 
     # Ctrl-C is left alone where it is ignored, as it is behind an & in a script; SIGTERM ends every command.
     before = {}
-    told, sys.unraisablehook = sys.unraisablehook, ignored
+    told = sys.unraisablehook
+    if arguments is None:
+        sys.unraisablehook = ignored
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) != signal.SIG_IGN:

@@ -240,11 +240,12 @@ def _episodes(data: Episodes, holdout: float, seed: int, trained_on: Sequence[st
 
 
 def _remarks(stacks: Mapping[str, Policy], found: Opinions) -> list[str]:
-    skill, weight = np.median(found.skill, axis=0), np.median(found.weight, axis=0)
+    skill, weight = np.median(found.skill, axis=0), found.weight
     remarks = [
         f"Tested on {len(found.logged)} logged episodes that nothing was fitted to: {skill[1]:.0%} of the variance of "
         f"their costs is foretold, {skill[0]:.0%} of that of their returns (median of the policies). The model of the "
-        f"dynamics weighs {weight[1]:.0%} for costs, {weight[0]:.0%} for returns; fitted Q evaluation the rest."
+        f"dynamics weighs {np.median(weight[:, 1]):.0%} for costs, fitted Q evaluation the rest; of returns the lower "
+        f"counts, the model's for {weight[:, 0].sum():.0f} of {len(weight)}."
     ]
     if skill[1] < LITTLE:
         remarks.append("That is little: the estimates of cost say hardly more than what episodes of the log cost.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +16,8 @@ NEAREST = 20
 """episodes that tell how far an estimate may be off; of a few, a third, since the nearest of all are no neighbours"""
 CLEARLY = np.array([10.0, 2.5])
 """times the squared error of the best kind of members in held-out episodes, for returns and costs: a kind that is
-further off is left out. Of returns those that see nothing of the past may pass that test best, and flatter a policy"""
+further off is left out. Of returns those that see nothing of the past may pass that test best, and flatter a policy:
+there the test leaves out few, and weighs gently what is left"""
 TOGETHER = 0.005
 """of the most that an episode can cost: members of a kind that are nearer together than this are so by chance"""
 AT_LEAST = 0.75
@@ -76,7 +78,8 @@ class Opinions:
         actions does not tell that.
         """
         certain = self.alike.copy()
-        certain[:, :, 0] /= np.sqrt(np.maximum(self._squares[:, :, 0], 1e-12))
+        least = max(1e-6 * self.logged[:, 0].var(), 1e-300)
+        certain[:, :, 0] /= np.sqrt(np.maximum(self._squares[:, :, 0], least))
         certain[:, :, 1] /= self._apart
         shares: Floats = certain / np.where(certain.any(axis=0), certain.sum(axis=0), 1.0)
         return shares
@@ -90,7 +93,8 @@ class Opinions:
 
     @cached_property
     def weights(self) -> Floats:
-        """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together.
+        """(1 + K, policies, 2): of fitted Q evaluation and of each kind of the model's members, 0 to 1 and 1 together;
+        all 0 where nobody says a number.
 
         Of costs those with which fitted Q evaluation and the model foretell the held-out episodes best, in the mean
         square, but of the model no less than ``AT_LEAST``. Of single members nobody knows which are led astray: they
@@ -104,8 +108,8 @@ class Opinions:
         if any(len(members) > 1 for members, _ in self._kinds):
             more = np.where(by_model[:, 1], np.clip(AT_LEAST - played[:, 1], 0, fitted[:, 1]), 0)
             fitted[:, 1], played[:, 1] = fitted[:, 1] - more, played[:, 1] + more
-        of_model = (self.among * _known(self.of_kinds)).sum(axis=0)
-        lower = by_model & ~(by_fitted & (self.fitted.mean(axis=0) < of_model))
+        alone = [_vote(self._parts[:1], by_fitted[None].astype(np.float64)), _vote(self._parts[1:], self.among)]
+        lower = by_model & ~(by_fitted & (alone[0] < alone[1]))
         fitted[:, 0], played[:, 0] = (by_fitted & ~lower)[:, 0], lower[:, 0]
         return np.concatenate([fitted[None], played * self.among])
 
@@ -199,11 +203,7 @@ class Opinions:
         to episode: an estimate is a mean of episodes, but those of one policy are alike.
         """
         votes = [_known(part) for part, _ in self._parts]
-        shares = [
-            np.repeat(weight[None] / len(part), len(part), axis=0)
-            for weight, part in zip(self.weights, votes, strict=True)
-        ]
-        estimate = middle_half(np.concatenate(votes), np.concatenate(shares))
+        estimate = _vote(self._parts, self.weights)
         off, differs = nearby(self.together, self.logged, estimate)
         # Episodes of which little is foretold are off by what is theirs alone, which a policy's mean is not.
         taken = taken_off * self.skill * off
@@ -240,8 +240,8 @@ class Opinions:
     def _believed(self) -> Floats:
         """(1 + K, policies, 2): the weights by which votes are told to be apart.
 
-        A policy was trained to look well on this log, which flatters returns in both opinions, and tests of logged
-        actions do not tell in which the more: so for returns both count alike.
+        For returns both opinions count alike, whichever is the estimate: the error is told about the middle of both,
+        half of what they are apart.
         """
         fitted, model = (says / np.maximum(np.sum(self._there, axis=0), 1) for says in self._there)
         alike = np.concatenate([fitted[None], model * self.among])
@@ -315,6 +315,13 @@ def middle_half(votes: Floats, shares: Floats) -> Floats:
     inside = np.clip(np.minimum(upto, 0.75) - np.maximum(upto - shares, 0.25), 0, None)
     total = inside.sum(axis=0)
     return np.divide((inside * votes).sum(axis=0), total, out=np.full_like(total, np.nan), where=total > 0)
+
+
+def _vote(parts: Sequence[tuple[Floats, Floats]], weights: Floats) -> Floats:
+    """(policies, 2): what these parts say of the policies, by the middle half of the votes of all who belong to them"""
+    votes = [_known(part) for part, _ in parts]
+    shares = [np.repeat(w[None] / len(part), len(part), axis=0) for w, part in zip(weights, votes, strict=True)]
+    return middle_half(np.concatenate(votes), np.concatenate(shares))
 
 
 def _known(values: Floats) -> Floats:
