@@ -244,8 +244,8 @@ def _remarks(stacks: Mapping[str, Policy], found: Opinions) -> list[str]:
     remarks = [
         f"Tested on {len(found.logged)} logged episodes that nothing was fitted to: {skill[1]:.0%} of the variance of "
         f"their costs is foretold, {skill[0]:.0%} of that of their returns (median of the policies). The model of the "
-        f"dynamics weighs {np.median(weight[:, 1]):.0%} for costs, fitted Q evaluation the rest; of returns the lower "
-        f"counts, the model's for {weight[:, 0].sum():.0f} of {len(weight)}."
+        f"dynamics weighs {np.median(weight[:, 1]):.0%} for costs, fitted Q evaluation the rest. Of returns the lower "
+        f"opinion counts: the model's for {weight[:, 0].sum():.0f} of {len(weight)} policies."
     ]
     if skill[1] < LITTLE:
         remarks.append("That is little: the estimates of cost say hardly more than what episodes of the log cost.")
