@@ -111,36 +111,32 @@ def test_an_interrupt_while_it_starts_is_a_word(number: int, status: int, second
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_no_exception_passes_through_torch_while_it_loads(number: int, status: int, tmp_path: Path) -> None:
-    """In its C++ it would end the process by SIGABRT, with words of its own."""
-    (tmp_path / "torch").mkdir()
-    told = f"import os\ntry:\n    os.kill(os.getpid(), {number:d})\n    [0 for _ in range(9)]\n"
-    (tmp_path / "torch" / "__init__.py").write_text(f"{told}except BaseException:\n    os.abort()\n")
+def with_module(name: str, source: str, folder: Path, *words: str) -> tuple[int, str]:
+    """How a command ends, and what it says, with this in place of a module that it loads."""
+    (folder / f"{name}.py").write_text(source)
     process = subprocess.run(
-        [sys.executable, "-c", "import sys; from tracrl.cli import main; sys.exit(main())", "train", "trac", "BallRun"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        [sys.executable, "-c", "import sys; from tracrl.cli import main; sys.exit(main())", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (process.returncode, process.stderr) == (status, "tracrl: Stopped.\n")
+    return process.returncode, process.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_no_exception_passes_through_torch_while_it_loads(number: int, status: int, tmp_path: Path) -> None:
+    """In its C++ it would end the process by SIGABRT, with words of its own."""
+    told = f"import os\ntry:\n    os.kill(os.getpid(), {number:d})\n    [0 for _ in range(9)]\n"
+    ended = with_module("torch", f"{told}except BaseException:\n    os.abort()\n", tmp_path, "train", "trac", "BallRun")
+    assert ended == (status, "tracrl: Stopped.\n")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_no_interrupt_is_lost_where_nothing_can_be_raised(number: int, status: int, tmp_path: Path) -> None:
     """Python's own import runs code while it gives up an object, too, and ignores what is raised there."""
     given_up = f"import os\nclass GivenUp:\n    def __del__(self):\n        os.kill(os.getpid(), {number:d})\n"
-    (tmp_path / "tyro.py").write_text(f"{given_up}        [0 for _ in range(9)]\nGivenUp()\nos._exit(9)\n")
-    process = subprocess.run(
-        [sys.executable, "-c", "import sys; from tracrl.cli import main; sys.exit(main())", "tasks"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (process.returncode, process.stderr) == (status, "tracrl: Stopped.\n")
+    ended = with_module("tyro", f"{given_up}        [0 for _ in range(9)]\nGivenUp()\nos._exit(9)\n", tmp_path, "tasks")
+    assert ended == (status, "tracrl: Stopped.\n")
