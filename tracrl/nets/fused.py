@@ -45,9 +45,9 @@ class Form(NamedTuple):
 
 
 FORMS = (Form(64, 64, 4, 2), Form(64, 32, 4, 3), Form(128, 64, 8, 3), Form(64, 64, 8, 2))
-"""Fastest first, for either way; the last is no faster than the plain path. Of some sizes the assembler that Triton 3.6
-takes for an H200 (ptxas 12.8) makes wrong kernels in others than the last, and ptxas 12.9, which these are assembled by
-(:mod:`tracrl.nets.assembler`), right ones."""
+"""Fastest first, for either way, as they were before there were bits; the last was no faster than the plain path then.
+Of some sizes the assembler that Triton 3.6 takes for an H200 (ptxas 12.8) makes wrong kernels in others than the last,
+and ptxas 12.9, which these are assembled by (:mod:`tracrl.nets.assembler`), right ones."""
 INPUTS = 128
 """the most columns of x that are kept beside: of more, half as many are read at a time, again for every piece"""
 PRODUCTS, ROWS_OF_A_PART = 96, 512

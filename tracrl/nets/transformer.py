@@ -24,7 +24,7 @@ Wanted = Callable[[Tensor], Tensor]
 """(R, sequences, tokens, width) → the same of some of the tokens"""
 _STREAMS_A_BLOCK = 3
 MOST_FUSED_TOKENS, FUSED_HEADS = 128, (16, 32, 64)
-"""what the kernel of :mod:`tracrl.nets.attention` takes, its tokens a multiple of 8: all scores of a head in a tile"""
+"""what the kernel of :mod:`tracrl.nets.attention` takes, tokens a multiple of 8: a program has all scores of a head"""
 
 
 def every(tokens: Tensor) -> Tensor:
